@@ -1,0 +1,67 @@
+"""tokenmill: raw text in, training shards out.
+
+    import tokenmill
+
+    manifest = tokenmill.prepare("corpus/", out="data")
+    shards = tokenmill.open_shards("data")
+    print(shards.decode(shards[0].tokens))
+
+Importing this package is cheap: numpy, pyarrow and the tokenizer engines are loaded on first use.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from tokenmill.errors import TokenmillError
+    from tokenmill.inspect import Document, Shards, open_shards
+    from tokenmill.manifest import Manifest
+    from tokenmill.prepare import prepare
+    from tokenmill.recipe import Recipe, RunOptions
+    from tokenmill.tokenizers import Tokenizer
+    from tokenmill.verify import Verification, verify
+
+_HOMES = {
+    "Document": "tokenmill.inspect",
+    "Manifest": "tokenmill.manifest",
+    "Recipe": "tokenmill.recipe",
+    "RunOptions": "tokenmill.recipe",
+    "Shards": "tokenmill.inspect",
+    "Tokenizer": "tokenmill.tokenizers",
+    "TokenmillError": "tokenmill.errors",
+    "Verification": "tokenmill.verify",
+    "open_shards": "tokenmill.inspect",
+    "prepare": "tokenmill.prepare",
+    "verify": "tokenmill.verify",
+}
+
+__all__ = [
+    "Document",
+    "Manifest",
+    "Recipe",
+    "RunOptions",
+    "Shards",
+    "Tokenizer",
+    "TokenmillError",
+    "Verification",
+    "__version__",
+    "open_shards",
+    "prepare",
+    "verify",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tokenmill' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(_HOMES[name]), name)
+    # Stored for good: `prepare` and `verify` are modules too, and importing one would otherwise hide the function.
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,115 @@
+"""The two things that flow: documents (Arrow text) and tokens (flat ids and lengths).
+
+Neither holds a Python object per document: a batch is a few large buffers, however many documents are in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """A run of documents from one span of a source.
+
+    `texts` is an Arrow large_string array without nulls, every value valid UTF-8. `rows` holds each document's
+    row, counted from the first row of the run; `n_rows` counts all rows passed, the skipped ones too.
+    """
+
+    texts: Any  # pyarrow.LargeStringArray
+    rows: npt.NDArray[np.uint32]
+    n_rows: int
+    skipped: dict[str, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def text_offsets(self) -> npt.NDArray[np.int64]:
+        """n + 1 positions in `text_bytes`; the first is not always 0."""
+        offsets: npt.NDArray[np.int64] = np.frombuffer(self.texts.buffers()[1], dtype=np.int64)
+        return offsets[self.texts.offset : self.texts.offset + len(self.texts) + 1]
+
+    @property
+    def text_bytes(self) -> npt.NDArray[np.uint8]:
+        """The UTF-8 bytes that `text_offsets` points into."""
+        return np.frombuffer(self.texts.buffers()[2] or b"", dtype=np.uint8)
+
+    @property
+    def n_text_bytes(self) -> int:
+        offsets = self.text_offsets
+        return int(offsets[-1] - offsets[0]) if len(offsets) else 0
+
+    def batches(self, max_bytes: int) -> Iterator[Documents]:
+        """Cut into runs of at most `max_bytes` of text, or of one document where that alone is more."""
+        if self.n_text_bytes <= max_bytes:
+            yield self
+            return
+        offsets, start = self.text_offsets, 0
+        while start < len(self):
+            stop = int(np.searchsorted(offsets, offsets[start] + max_bytes, side="right")) - 1
+            stop = min(max(stop, start + 1), len(self))
+            whole = start == 0  # rows and skips are counted once, with the first run
+            yield Documents(
+                self.texts.slice(start, stop - start),
+                self.rows[start:stop],
+                self.n_rows if whole else 0,
+                self.skipped if whole else {},
+            )
+            start = stop
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Token ids of consecutive documents: `ids` is flat, `doc_lengths` has one entry a document."""
+
+    ids: npt.NDArray[np.unsignedinteger]
+    doc_lengths: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRun:
+    """Consecutive documents of the output: flat ids, and for each document its tokens, its input and its row there."""
+
+    ids: npt.NDArray[np.unsignedinteger]
+    doc_lengths: npt.NDArray[np.int64]
+    doc_inputs: npt.NDArray[np.uint32]
+    doc_rows: npt.NDArray[np.uint64]
+
+    def __len__(self) -> int:
+        return len(self.doc_lengths)
+
+    @property
+    def doc_offsets(self) -> npt.NDArray[np.int64]:
+        """n + 1 positions in `ids`: where each document begins, and the end."""
+        offsets = np.zeros(len(self) + 1, dtype=np.int64)
+        np.cumsum(self.doc_lengths, out=offsets[1:])
+        return offsets
+
+    def documents(self, start: int, stop: int) -> TokenRun:
+        """The run of the documents `start` to `stop`."""
+        offsets = self.doc_offsets
+        of = slice(start, stop)
+        ids = self.ids[offsets[start] : offsets[stop]]
+        return TokenRun(ids, self.doc_lengths[of], self.doc_inputs[of], self.doc_rows[of])
+
+    def reordered(self, order: npt.NDArray[np.int64]) -> TokenRun:
+        """The same documents in another order: one take over Arrow binary values, 25 ms for 26 million tokens."""
+        import pyarrow as pa
+
+        itemsize = self.ids.dtype.itemsize
+        buffers = [None, pa.py_buffer(self.doc_offsets * itemsize), pa.py_buffer(np.ascontiguousarray(self.ids))]
+        documents = pa.Array.from_buffers(pa.large_binary(), len(self), buffers)
+        taken = documents.take(pa.array(order)).buffers()[2]
+        ids = np.frombuffer(taken or b"", dtype=self.ids.dtype, count=len(self.ids))
+        return TokenRun(ids, self.doc_lengths[order], self.doc_inputs[order], self.doc_rows[order])
+
+
+def id_dtype(n_vocab: int) -> np.dtype:
+    """The smallest type that holds every id, little-endian."""
+    return np.dtype("<u2") if n_vocab <= 2**16 else np.dtype("<u4")

@@ -1,0 +1,119 @@
+"""One unit -> one segment and its receipt.
+
+In: a unit's description. Out: a segment in the work folder, committed by rename, and a receipt. Doing it twice
+gives the same bytes; nothing here knows who else is working. No Python object is made per document.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+
+import msgspec
+import numpy as np
+
+from tokenmill.batches import Documents, id_dtype
+from tokenmill.plan import Span, Unit
+from tokenmill.recipe import Recipe
+from tokenmill.segments import SegmentWriter, SpanReceipt, StageSeconds, UnitReceipt, segment_path
+from tokenmill.sources import Input, source_for
+from tokenmill.tokenizers import Tokenizer
+from tokenmill.tokenizers.delimiters import delimited
+from tokenmill.tokenizers.special import SpecialTextCounter
+
+BEAT_SECONDS = 0.5
+
+
+class Job(msgspec.Struct, frozen=True):
+    """What a worker needs to know once: the resolved recipe, the inputs, and where segments go."""
+
+    recipe: Recipe
+    inputs: tuple[Input, ...]
+    work: str
+    batch_bytes: int
+
+
+class Beat(msgspec.Struct, frozen=True, tag=True):
+    """How far a unit is, from time to time."""
+
+    unit: int
+    n_text_bytes: int
+    n_tokens: int
+
+
+def encode_unit(job: Job, unit: Unit, on_beat: Callable[[Beat], None] = lambda beat: None) -> UnitReceipt:
+    """Read, tokenize and delimit the documents of a unit, and commit its segment."""
+    return _UnitEncoder(job, unit, on_beat).encode()
+
+
+class _UnitEncoder:
+    """The counts and clocks of one unit while it is encoded."""
+
+    def __init__(self, job: Job, unit: Unit, on_beat: Callable[[Beat], None]) -> None:
+        self.job, self.unit, self.on_beat = job, unit, on_beat
+        self.tokenizer = Tokenizer(job.recipe.tokenizer)
+        self.dtype = id_dtype(self.tokenizer.vocab_size)
+        self.special_text = SpecialTextCounter(self.tokenizer.vocabulary.special_tokens)
+        self.skipped: Counter[str] = Counter()
+        self.n_special_text_documents = 0
+        self.seconds = {"read": 0.0, "encode": 0.0, "write": 0.0}
+        self.clock = self.last_beat = perf_counter()
+        self.n_text_bytes = self.n_tokens = 0
+
+    def encode(self) -> UnitReceipt:
+        path = segment_path(Path(self.job.work), self.unit.index)
+        with SegmentWriter(path) as segment:
+            spans = tuple(self.encode_span(span, segment) for span in self.unit.spans)
+            segment.commit()
+        self.took("write")
+        return UnitReceipt(
+            unit=self.unit.index,
+            spans=spans,
+            skipped=dict(self.skipped),
+            n_special_text_documents=self.n_special_text_documents,
+            seconds=StageSeconds(**self.seconds),
+        )
+
+    def encode_span(self, span: Span, segment: SegmentWriter) -> SpanReceipt:
+        n_rows = n_documents = n_tokens = n_text_bytes = 0
+        for documents in self.batches(span):
+            self.took("read")
+            n_rows += documents.n_rows
+            self.skipped.update(documents.skipped)
+            if len(documents) == 0:
+                continue
+            self.n_special_text_documents += self.special_text.count(documents)
+            tokens = self.tokenizer.engine.encode(documents)
+            assert self.job.recipe.eot is not None
+            tokens = delimited(tokens, self.dtype, self.job.recipe.eot, self.tokenizer.eot_token)
+            self.took("encode")
+            segment.append(tokens, documents.rows)
+            self.took("write")
+            n_documents += len(documents)
+            n_tokens += len(tokens.ids)
+            n_text_bytes += documents.n_text_bytes
+            self.beat(documents.n_text_bytes, len(tokens.ids))
+        return SpanReceipt(n_rows, n_documents, n_tokens, n_text_bytes)
+
+    def batches(self, span: Span) -> Iterator[Documents]:
+        """Yield batches of bounded size, their rows counted from the beginning of the span."""
+        entry, first_row = self.job.inputs[span.input], 0
+        for documents in source_for(entry).read(entry, span, self.job.recipe, self.job.batch_bytes):
+            rows = documents.rows + np.uint32(first_row)
+            yield from replace(documents, rows=rows).batches(self.job.batch_bytes)
+            first_row += documents.n_rows
+
+    def took(self, stage: str) -> None:
+        now = perf_counter()
+        self.seconds[stage] += now - self.clock
+        self.clock = now
+
+    def beat(self, n_text_bytes: int, n_tokens: int) -> None:
+        self.n_text_bytes += n_text_bytes
+        self.n_tokens += n_tokens
+        if self.clock - self.last_beat >= BEAT_SECONDS:
+            self.last_beat = self.clock
+            self.on_beat(Beat(self.unit.index, self.n_text_bytes, self.n_tokens))

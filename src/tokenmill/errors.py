@@ -1,0 +1,65 @@
+"""Every error that is the user's to mend, each with an exit code and, where there is one, a remedy.
+
+    TokenmillError            1   the work or the check failed
+    ├── RecipeError           2   an option, a recipe file or a combination of them that makes no sense
+    ├── SourceError           2   an input that is not there, or that is of no kind we read
+    ├── OutputError           2   an output folder that is not ours to write, or not a finished output
+    ├── DataError             1   an input that is there and is broken: file, place, expected against found
+    ├── DamageError           1   an output or a shipped file that is not what its checksum says
+    └── WorkerError           3   a worker process ended early; what is on disk is safe, a rerun helps
+
+The message says what and where; `hint` is the exact flag or command that helps.
+"""
+
+from __future__ import annotations
+
+
+class TokenmillError(Exception):
+    """Base of all errors that tokenmill raises on purpose."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class RecipeError(TokenmillError):
+    exit_code = 2
+
+
+class SourceError(TokenmillError):
+    exit_code = 2
+
+
+class OutputError(TokenmillError):
+    exit_code = 2
+
+
+class DataError(TokenmillError):
+    exit_code = 1
+
+
+class DamageError(TokenmillError):
+    exit_code = 1
+
+
+class WorkerError(TokenmillError):
+    exit_code = 3
+
+
+BY_NAME: dict[str, type[TokenmillError]] = {
+    cls.__name__: cls
+    for cls in (TokenmillError, RecipeError, SourceError, OutputError, DataError, DamageError, WorkerError)
+}
+
+
+def did_you_mean(word: str, choices: list[str]) -> str | None:
+    """Return a hint that names the closest choice, or all of them."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(word, choices, n=1)
+    if close:
+        return f"did you mean `{close[0]}`?"
+    return "choose one of " + ", ".join(f"`{choice}`" for choice in choices) if choices else None

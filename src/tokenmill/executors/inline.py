@@ -1,0 +1,17 @@
+"""Encode in this process, one unit after another: for debugging, and where no process may be started."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from tokenmill.encode import Beat, Job, encode_unit
+from tokenmill.plan import Unit
+from tokenmill.recipe import RunOptions
+from tokenmill.segments import UnitReceipt
+
+
+def encode_units(
+    job: Job, units: Sequence[Unit], options: RunOptions, on_beat: Callable[[Beat], None]
+) -> Iterator[UnitReceipt]:
+    for unit in units:
+        yield encode_unit(job, unit, on_beat)

@@ -1,0 +1,184 @@
+"""Receipts -> manifest and SHA256SUMS: what was made, from what, with checksums.
+
+The manifest is the last file of a run to get its name. It is plain JSON; `schema` says which version of this
+module's classes it follows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import tokenmill
+from tokenmill.errors import DamageError, OutputError
+from tokenmill.plan import Plan
+from tokenmill.recipe import Recipe
+from tokenmill.segments import UnitReceipt
+from tokenmill.shards.writer import ShardReceipt
+from tokenmill.storage.local import write_whole
+from tokenmill.tokenizers import Tokenizer
+
+MANIFEST = "manifest.json"
+SUMS = "SHA256SUMS"
+SCHEMA = 1
+
+
+class TokenizerRecord(msgspec.Struct, frozen=True):
+    name: str
+    identity: str  # a digest of the tokenizer's behavior
+    n_vocab: int
+    eot_token: int
+    dtype: str
+    engine: str
+    versions: dict[str, str]
+
+
+class InputRecord(msgspec.Struct, frozen=True):
+    path: str
+    n_bytes: int
+    n_rows: int
+    n_documents: int
+    n_tokens: int
+    n_text_bytes: int
+
+
+class Totals(msgspec.Struct, frozen=True):
+    n_tokens: int
+    n_documents: int
+    n_text_bytes: int
+    n_shards: int
+    n_bytes: int
+
+
+class RunRecord(msgspec.Struct, frozen=True):
+    """How the run went. Nothing in it concerns the bytes of the shards."""
+
+    finished: str
+    elapsed_seconds: float
+    workers: int
+    n_units: int
+    seconds: dict[str, float]  # of all workers together, by stage; `assemble` in the parent
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    schema: int
+    tokenmill: str
+    fingerprint: str
+    recipe: Recipe
+    tokenizer: TokenizerRecord
+    totals: Totals
+    shards: tuple[ShardReceipt, ...]
+    inputs: tuple[InputRecord, ...]
+    skipped: dict[str, int]  # documents left out, by reason
+    n_special_text_documents: int  # documents whose text spells a special token; it stayed text
+    run: RunRecord
+
+    def split_totals(self) -> dict[str, tuple[int, int, int]]:
+        """Return shards, documents and tokens of each split."""
+        totals: dict[str, tuple[int, int, int]] = {}
+        for shard in self.shards:
+            n_shards, n_documents, n_tokens = totals.get(shard.split, (0, 0, 0))
+            totals[shard.split] = (n_shards + 1, n_documents + shard.n_documents, n_tokens + shard.n_tokens)
+        return totals
+
+
+def seal(
+    out: Path,
+    recipe: Recipe,
+    plan: Plan,
+    receipts: list[UnitReceipt],
+    shards: list[ShardReceipt],
+    run: RunRecord,
+) -> Manifest:
+    """Write SHA256SUMS and, last of all, the manifest."""
+    manifest = manifest_of(recipe, plan, receipts, shards, run)
+    data = msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
+    import hashlib
+
+    sums = {shard.file: shard.sha256 for shard in shards}
+    sums |= {shard.index.file: shard.index.sha256 for shard in shards}
+    sums[MANIFEST] = hashlib.sha256(data).hexdigest()
+    write_whole(out / SUMS, "".join(f"{digest}  {file}\n" for file, digest in sums.items()).encode())
+    write_whole(out / MANIFEST, data)
+    return manifest
+
+
+def manifest_of(
+    recipe: Recipe, plan: Plan, receipts: list[UnitReceipt], shards: list[ShardReceipt], run: RunRecord
+) -> Manifest:
+    """Add up the receipts."""
+    from tokenmill.batches import id_dtype
+
+    tokenizer = Tokenizer(recipe.tokenizer)
+    counts: dict[int, Counter[str]] = {i: Counter() for i in range(len(plan.inputs))}
+    skipped: Counter[str] = Counter()
+    for receipt in receipts:
+        skipped.update(receipt.skipped)
+        for span, done in zip(plan.units[receipt.unit].spans, receipt.spans, strict=True):
+            counts[span.input].update(msgspec.structs.asdict(done))
+    fields = ("n_rows", "n_documents", "n_tokens", "n_text_bytes")
+    inputs = tuple(
+        InputRecord(path=entry.path, n_bytes=entry.size, **{field: counts[i][field] for field in fields})
+        for i, entry in enumerate(plan.inputs)
+    )
+    return Manifest(
+        schema=SCHEMA,
+        tokenmill=tokenmill.__version__,
+        fingerprint=recipe.fingerprint,
+        recipe=recipe,
+        tokenizer=TokenizerRecord(
+            name=tokenizer.name,
+            identity=tokenizer.identity,
+            n_vocab=tokenizer.vocab_size,
+            eot_token=tokenizer.eot_token,
+            dtype=id_dtype(tokenizer.vocab_size).name,
+            engine=tokenizer.engine_name,
+            versions=engine_versions(),
+        ),
+        totals=Totals(
+            n_tokens=sum(shard.n_tokens for shard in shards),
+            n_documents=sum(shard.n_documents for shard in shards),
+            n_text_bytes=sum(entry.n_text_bytes for entry in inputs),
+            n_shards=len(shards),
+            n_bytes=sum(shard.n_bytes for shard in shards),
+        ),
+        shards=tuple(shards),
+        inputs=inputs,
+        skipped=dict(sorted(skipped.items())),
+        n_special_text_documents=sum(receipt.n_special_text_documents for receipt in receipts),
+        run=run,
+    )
+
+
+def engine_versions() -> dict[str, str]:
+    from importlib.metadata import version
+
+    return {name: version(name) for name in ("gigatoken", "tiktoken")}
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def load_manifest(out: Path) -> Manifest:
+    """Read the manifest of a finished output."""
+    path = out / MANIFEST
+    try:
+        data = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        if (out / ".work").exists():
+            raise OutputError(
+                f"`{out}` is not finished: it has no {MANIFEST}", hint="run the same `tokenmill prepare` command again"
+            ) from None
+        raise OutputError(f"`{out}` is no output of tokenmill: it has no {MANIFEST}") from None
+    try:
+        schema = msgspec.json.decode(data, type=dict[str, Any]).get("schema")
+        if schema != SCHEMA:
+            raise OutputError(f"`{path}` has schema {schema}, and this tokenmill reads {SCHEMA}")
+        return msgspec.json.decode(data, type=Manifest)
+    except msgspec.MsgspecError as error:
+        raise DamageError(f"`{path}` is damaged: {error}") from None

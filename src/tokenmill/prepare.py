@@ -1,0 +1,92 @@
+"""START HERE: recipe -> plan -> encode -> assemble -> seal.
+
+    plan      list the inputs, cut them into units            plan.py, sources/
+    encode    unit -> segment (token ids, document lengths)   encode.py in workers, executors/, tokenizers/
+    assemble  segments, in order -> shards of the format      assemble.py, shuffle.py, shards/
+    seal      receipts -> manifest and SHA256SUMS             manifest.py
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Literal
+
+from tokenmill.assemble import assemble
+from tokenmill.encode import Job
+from tokenmill.errors import RecipeError
+from tokenmill.executors import executor_named
+from tokenmill.manifest import Manifest, seal
+from tokenmill.plan import plan_units
+from tokenmill.progress import Progress
+from tokenmill.recipe import DocumentsBy, Eot, Recipe, RunOptions, parse_count, parse_shuffle, parse_val
+from tokenmill.workspace import claim, discard, finished_manifest
+
+OnProgress = Callable[[Progress], None]
+
+
+def prepare_recipe(
+    recipe: Recipe, out: str | Path, options: RunOptions | None = None, on_progress: OnProgress | None = None
+) -> Manifest:
+    """Carry out a recipe into the folder `out` and return the manifest; a finished output is returned as it is."""
+    out, options = Path(out), options or RunOptions()
+    recipe = recipe.resolve()
+    if (manifest := finished_manifest(out, recipe)) is not None:
+        return manifest
+
+    plan = plan_units(recipe, options.unit_bytes)
+    work = claim(out, recipe)
+    progress = Progress(plan, options, on_progress)
+    job = Job(recipe, plan.inputs, str(work), options.batch_bytes)
+    encode = executor_named(options.executor)(job, plan.units, options, progress.beat)
+    try:
+        shards = assemble(progress.watched(encode), plan, recipe, options, out, work, progress.shard_sealed)
+    except RecipeError:  # this recipe can never be finished: leave the folder to the next one
+        discard(out, recipe)
+        raise
+    finally:
+        encode.close()
+    manifest = seal(out, recipe, plan, progress.receipts, shards, progress.record())
+    shutil.rmtree(work)
+    return manifest
+
+
+def prepare(
+    sources: str | Path | Iterable[str | Path],
+    out: str | Path,
+    *,
+    tokenizer: str = "gpt2",
+    format: str = "nanogpt",
+    text_column: str = "text",
+    name: str = "fineweb",
+    shard_tokens: int | str | None = None,
+    val: float | int | str | None = None,
+    shuffle: int | str | None = None,
+    eot: Eot | None = None,
+    separator: str | None = None,
+    documents: DocumentsBy = "auto",
+    workers: int | None = None,
+    executor: Literal["processes", "inline"] = "processes",
+    on_progress: OnProgress | None = None,
+) -> Manifest:
+    """Turn text into training shards: the same as `tokenmill prepare`, option for option.
+
+    `sources` are files, folders, globs or names of known corpora. Options left at None take the format's default.
+    `shuffle` takes a seed, "none", or "numpy:SEED". Works at the top level of a script without a `__main__` guard
+    and in notebooks. `on_progress` is called with the run's progress, from this thread.
+    """
+    recipe = Recipe(
+        sources=(str(sources),) if isinstance(sources, str | Path) else tuple(str(source) for source in sources),
+        tokenizer=tokenizer,
+        format=format,
+        text_column=text_column,
+        name=name,
+        shard_tokens=parse_count(shard_tokens) if isinstance(shard_tokens, str) else shard_tokens,
+        val=parse_val(val) if isinstance(val, str) else val,
+        shuffle=None if shuffle is None else parse_shuffle(str(shuffle)),
+        eot=eot,
+        separator=separator,
+        documents=documents,
+    )
+    return prepare_recipe(recipe, out, RunOptions(workers=workers, executor=executor), on_progress)

@@ -1,0 +1,123 @@
+"""How far a run is, how fast, and what holds it up. No output: whoever runs it decides what to show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from time import perf_counter
+
+from tokenmill.encode import Beat
+from tokenmill.manifest import RunRecord, now
+from tokenmill.plan import Plan
+from tokenmill.recipe import RunOptions
+from tokenmill.segments import UnitReceipt
+from tokenmill.shards.writer import ShardReceipt
+
+
+class Progress:
+    """The state of a run. `on_progress` is called after every change, with this object."""
+
+    def __init__(self, plan: Plan, options: RunOptions, on_progress: Callable[[Progress], None] | None) -> None:
+        self.n_files = len(plan.inputs)
+        self.n_units = len(plan.units)
+        self.n_planned_bytes = plan.n_bytes
+        self.n_workers = min(options.n_workers, self.n_units) if options.executor == "processes" else 1
+        self.receipts: list[UnitReceipt] = []
+        self.shards: list[ShardReceipt] = []
+        self.n_documents = 0
+        self._unit_bytes = {unit.index: unit.n_bytes for unit in plan.units}
+        self._n_bytes_done = 0  # as planned, of finished units
+        self._n_text_bytes = 0
+        self._n_tokens = 0
+        self._beats: dict[int, Beat] = {}
+        self._seconds = {"read": 0.0, "encode": 0.0, "write": 0.0}
+        self._started = perf_counter()
+        self._waited_seconds = 0.0  # of this process, for workers
+        self._on_progress = on_progress or (lambda progress: None)
+        self._on_progress(self)
+
+    def beat(self, beat: Beat) -> None:
+        self._beats[beat.unit] = beat
+        self._on_progress(self)
+
+    def watched(self, receipts: Iterator[UnitReceipt]) -> Iterator[UnitReceipt]:
+        """Pass receipts on and count them."""
+        while True:
+            began = perf_counter()
+            receipt = next(receipts, None)
+            self._waited_seconds += perf_counter() - began
+            if receipt is None:
+                return
+            self._add(receipt)
+            yield receipt
+
+    def _add(self, receipt: UnitReceipt) -> None:
+        self.receipts.append(receipt)
+        self._beats.pop(receipt.unit, None)
+        self._n_bytes_done += self._unit_bytes[receipt.unit]
+        self._n_text_bytes += receipt.n_text_bytes
+        self._n_tokens += receipt.n_tokens
+        self.n_documents += receipt.n_documents
+        for stage in self._seconds:
+            self._seconds[stage] += getattr(receipt.seconds, stage)
+        self._on_progress(self)
+
+    def shard_sealed(self, shard: ShardReceipt) -> None:
+        self.shards.append(shard)
+        self._on_progress(self)
+
+    @property
+    def n_tokens(self) -> int:
+        return self._n_tokens + sum(beat.n_tokens for beat in self._beats.values())
+
+    @property
+    def n_text_bytes(self) -> int:
+        return self._n_text_bytes + sum(beat.n_text_bytes for beat in self._beats.values())
+
+    @property
+    def elapsed_seconds(self) -> float:
+        return perf_counter() - self._started
+
+    @property
+    def encoded(self) -> bool:
+        """Whether the last unit is done, and only shards are left to write."""
+        return len(self.receipts) == self.n_units
+
+    @property
+    def fraction(self) -> float:
+        """How much of the text is encoded, as far as the listing tells."""
+        if self.encoded:
+            return 1.0
+        begun = sum(min(beat.n_text_bytes, self._unit_bytes[beat.unit]) for beat in self._beats.values())
+        return (self._n_bytes_done + begun) / max(1, self.n_planned_bytes)
+
+    @property
+    def eta_seconds(self) -> float | None:
+        """Seconds until the last unit is encoded, at the speed so far; None while there is no telling."""
+        if self.fraction == 0:
+            return None
+        return self.elapsed_seconds * (1 - self.fraction) / self.fraction
+
+    @property
+    def stage_seconds(self) -> dict[str, float]:
+        """Where the time went: of all workers together, and of this process for `assemble`."""
+        return {**self._seconds, "assemble": self.elapsed_seconds - self._waited_seconds}
+
+    @property
+    def binding(self) -> str:
+        """The stage that takes the most time: reading, encoding or writing."""
+        seconds, n = self.stage_seconds, self.n_workers
+        loads = {
+            "reading": seconds["read"] / n,
+            "encoding": seconds["encode"] / n,
+            "writing": seconds["write"] / n + seconds["assemble"],
+        }
+        return max(loads, key=lambda stage: loads[stage])
+
+    def record(self) -> RunRecord:
+        return RunRecord(
+            finished=now(),
+            elapsed_seconds=round(self.elapsed_seconds, 3),
+            workers=self.n_workers,
+            n_units=self.n_units,
+            seconds={stage: round(seconds, 3) for stage, seconds in self.stage_seconds.items()},
+        )

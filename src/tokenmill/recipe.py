@@ -1,0 +1,199 @@
+"""The two homes of options: `Recipe` (whatever changes a byte of the output) and `RunOptions` (the rest).
+
+A recipe is frozen and strict: an unknown key is an error. Fields left at None take the default of the format,
+which is that of the project the format is named after; `resolve` fills them in, and only a resolved recipe is
+hashed and stored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tomllib
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from tokenmill.errors import RecipeError
+from tokenmill.shards import format_named
+from tokenmill.sources.catalog import CATALOG
+
+Eot = Literal["first", "last", "none"]
+DocumentsBy = Literal["auto", "separator", "file", "line", "paragraph"]
+
+
+class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Everything that changes bytes: the same recipe gives the same shards, whoever works on it."""
+
+    sources: tuple[str, ...]
+    text_column: str = "text"
+    documents: DocumentsBy = "auto"
+    separator: str | None = None
+    tokenizer: str = "gpt2"
+    eot: Eot | None = None
+    format: str = "nanogpt"
+    name: str = "fineweb"
+    shard_tokens: int | None = None
+    # A fraction of the documents, a number of documents, "shard" (the first one) or "none".
+    val: float | int | str | None = None
+    # "none", "numpy:SEED" (nanoGPT's own permutation) or "keyed:SEED" (constant memory, any size).
+    shuffle: str | None = None
+
+    def resolve(self) -> Recipe:
+        """Return this recipe with every default filled in and local sources absolute, or say what is wrong."""
+        from tokenmill.tokenizers import Tokenizer
+
+        shard_format = format_named(self.format)
+        tokenizer = Tokenizer(self.tokenizer)
+        defaults = shard_format.defaults
+        resolved = msgspec.structs.replace(
+            self,
+            sources=tuple(absolute_source(source) for source in self.sources),
+            documents="separator" if self.separator is not None else self.documents,
+            tokenizer=tokenizer.name,
+            eot=self.eot or defaults.eot,
+            shard_tokens=self.shard_tokens or defaults.shard_tokens,
+            val=defaults.val if self.val is None else self.val,
+            shuffle=self.shuffle or defaults.shuffle,
+        )
+        check_recipe(resolved)
+        return resolved
+
+    @property
+    def fingerprint(self) -> str:
+        """The SHA-256 of the resolved recipe; two outputs with the same one hold the same recipe."""
+        return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> Recipe:
+        """Read a recipe file: the fields of this class as top-level keys."""
+        return recipe_from_mapping(toml_mapping(path), where=f"`{path}`")
+
+
+class RunOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How a run is carried out. Nothing here may change one byte of the output."""
+
+    workers: int | None = None  # None: one for each core this process may use
+    executor: Literal["processes", "inline"] = "processes"
+    unit_bytes: int | None = None  # None: from the listing, see plan.py
+    # Text in one call of the engine: small enough to stay in cache, large enough to make the call's cost vanish.
+    batch_bytes: int = 4_000_000
+    # Tokens that a shuffled run holds in memory at once (twice, while they are put in order).
+    bucket_bytes: int = 64_000_000
+
+    @property
+    def n_workers(self) -> int:
+        if self.workers is not None:
+            return self.workers
+        if hasattr(os, "sched_getaffinity"):
+            return len(os.sched_getaffinity(0))
+        return os.cpu_count() or 1
+
+
+def check_recipe(recipe: Recipe) -> None:
+    """Refuse what could not work, before any work is done."""
+    if not recipe.sources:
+        raise RecipeError("no source given", hint="name a file, a folder, a glob, or `sample`")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", recipe.name):
+        raise RecipeError(f"name `{recipe.name}` is not a plain file name prefix (letters, digits, `.`, `_`, `-`)")
+    if recipe.documents == "separator" and not recipe.separator:
+        raise RecipeError("the separator is empty", hint="pass `--separator STRING`, or `--documents file|line|paragraph`")
+    if recipe.separator is not None and recipe.documents != "separator":
+        raise RecipeError("`separator` and `documents` exclude each other")
+    if recipe.shard_tokens is not None and recipe.shard_tokens < 1:
+        raise RecipeError(f"shard_tokens must be at least 1, not {recipe.shard_tokens}")
+    check_val(recipe)
+    assert recipe.shuffle is not None
+    shuffle_kind_and_seed(recipe.shuffle)
+    format_named(recipe.format).check(recipe)
+
+
+def check_val(recipe: Recipe) -> None:
+    match recipe.val:
+        case float(fraction) if not 0 < fraction < 1:
+            raise RecipeError(
+                f"val fraction must lie between 0 and 1, not {fraction}",
+                hint="a fraction like `--val 0.01`, a number of documents like `--val 1000`, `shard` or `none`",
+            )
+        case int(count) if count < 1:
+            raise RecipeError(f"val must be at least 1 document, not {count}", hint="for no validation split: `--val none`")
+        case str(word) if word not in ("shard", "none"):
+            raise RecipeError(f"val `{word}` is not known", hint="a fraction, a number of documents, `shard` or `none`")
+
+
+def shuffle_kind_and_seed(shuffle: str) -> tuple[str, int]:
+    """Return ("none", 0), ("numpy", seed) or ("keyed", seed)."""
+    if shuffle == "none":
+        return "none", 0
+    kind, _, seed = shuffle.rpartition(":")
+    if kind not in ("numpy", "keyed") or not re.fullmatch(r"\d{1,18}", seed):
+        raise RecipeError(
+            f"shuffle `{shuffle}` is not known",
+            hint="`none`, `keyed:SEED`, or `numpy:SEED` for nanoGPT's own permutation, with a seed from 0 to 10^18 - 1",
+        )
+    return kind, int(seed)
+
+
+def absolute_source(source: str) -> str:
+    """A source that means the same from every working folder; names of the catalog stay as they are."""
+    if source in CATALOG and not Path(source).exists():
+        return source
+    return str(Path(os.path.abspath(Path(source).expanduser())))  # noqa: PTH100 - resolve() would follow links
+
+
+def toml_mapping(path: str | Path) -> dict[str, object]:
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RecipeError(f"recipe file `{path}` not found") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise RecipeError(f"recipe file `{path}` is not TOML: {error}") from None
+
+
+def recipe_from_mapping(mapping: dict[str, object], *, where: str) -> Recipe:
+    """Check a plain mapping against the recipe's fields and types."""
+    from tokenmill.errors import did_you_mean
+
+    names = [field.name for field in msgspec.structs.fields(Recipe)]
+    for key in mapping:
+        if key not in names:
+            raise RecipeError(f"unknown key `{key}` in {where}", hint=did_you_mean(key, names))
+    if isinstance(mapping.get("sources"), str):
+        mapping = {**mapping, "sources": [mapping["sources"]]}
+    if isinstance(mapping.get("shard_tokens"), str):
+        mapping = {**mapping, "shard_tokens": parse_count(str(mapping["shard_tokens"]))}
+    try:
+        return msgspec.convert(mapping, Recipe)
+    except msgspec.ValidationError as error:
+        raise RecipeError(f"{where}: {error}") from None
+
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}
+
+
+def parse_count(text: str) -> int:
+    """Return the whole number that `100M`, `1.5B` or `10_000` stands for."""
+    match = re.fullmatch(r"(\d[\d_]*(?:\.\d+)?)([KMBGT]?)", text.strip(), flags=re.IGNORECASE)
+    if match:
+        from decimal import Decimal
+
+        number = Decimal(match[1].replace("_", "")) * _UNITS[match[2].upper()]
+        if number == int(number):
+            return int(number)
+    raise RecipeError(f"`{text}` is not a whole number", hint="sizes look like `100M`, `1.5B` or `10_000`")
+
+
+def parse_val(text: str) -> float | int | str:
+    """Return what `--val` stands for: a fraction, a number of documents, or a word."""
+    if text in ("shard", "none"):
+        return text
+    if re.fullmatch(r"\d*\.\d+|\d+(\.\d*)?e-\d+", text, flags=re.IGNORECASE):
+        return float(text)
+    return parse_count(text)
+
+
+def parse_shuffle(text: str) -> str:
+    """Return the recipe's word for `--shuffle SEED`: a bare seed means the keyed permutation."""
+    return f"keyed:{text}" if text.isdecimal() else text

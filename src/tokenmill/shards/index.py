@@ -1,0 +1,100 @@
+"""The document index of a shard: where each document begins, and where it came from.
+
+`OUT/index/000000.arrow` belongs to shard 0: an Arrow IPC file with one row for each document that begins in the
+shard, in order, in record batches of 65,536 rows, so that row N is in batch N // 65536. Nobody must scan for
+end-of-text, which would be wrong where a text spells it.
+
+    start    uint64   position of the document's first token in the shard
+    length   uint64   its tokens, end-of-text included; it may run on into the following shards of its split
+    input    uint32   its source: a position in the manifest's list of inputs
+    row      uint64   its row there, counted from 0 (for JSONL and lines: the line, counted from 0)
+
+The names of index files contain neither `train` nor `val`: build-nanogpt loads every file whose name does.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tokenmill.storage.local import HashedFile
+
+BATCH_ROWS = 65_536
+SCHEMA = pa.schema(
+    [("start", pa.uint64()), ("length", pa.uint64()), ("input", pa.uint32()), ("row", pa.uint64())]
+)
+
+
+def index_name(shard_index: int) -> str:
+    return f"index/{shard_index:06d}.arrow"
+
+
+class IndexWriter:
+    """Writes the rows of one shard; the bytes do not depend on how they are appended."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(exist_ok=True)
+        self.file = HashedFile(path)
+        self.n_documents = 0
+        self._stream = pa.PythonFile(self.file, mode="w")
+        self._writer = pa.ipc.new_file(self._stream, SCHEMA)
+        self._waiting: list[Any] = []
+        self._n_waiting = 0
+
+    def append(
+        self,
+        starts: npt.NDArray[np.int64],
+        lengths: npt.NDArray[np.int64],
+        inputs: npt.NDArray[np.uint32],
+        rows: npt.NDArray[np.uint64],
+    ) -> None:
+        if len(starts) == 0:
+            return
+        arrays = (starts.astype(np.uint64), lengths.astype(np.uint64), inputs, rows)
+        self._waiting.append(pa.record_batch([pa.array(array) for array in arrays], schema=SCHEMA))
+        self._n_waiting += len(starts)
+        self.n_documents += len(starts)
+        if self._n_waiting >= BATCH_ROWS:
+            self._write(keep=self._n_waiting % BATCH_ROWS)
+
+    def _write(self, keep: int) -> None:
+        """Write all rows that wait but the last `keep`."""
+        table = pa.Table.from_batches(self._waiting, SCHEMA).combine_chunks()
+        n_rows = len(table) - keep
+        for batch in table.slice(0, n_rows).to_batches(max_chunksize=BATCH_ROWS):
+            self._writer.write_batch(batch)
+        self._waiting = table.slice(n_rows).to_batches()
+        self._n_waiting = keep
+
+    def commit(self) -> str:
+        """Finish the file and return its SHA-256."""
+        if self._n_waiting:
+            self._write(keep=0)
+        self._writer.close()
+        return self.file.commit()
+
+
+class Index:
+    """A document index, memory-mapped."""
+
+    def __init__(self, path: Path) -> None:
+        self._reader = pa.ipc.open_file(pa.memory_map(str(path)))
+        self.n_batches = self._reader.num_record_batches
+
+    def batch(self, i: int) -> Any:
+        """Record batch `i`, whose first row is i * 65,536."""
+        return self._reader.get_batch(i)
+
+    def row(self, document: int) -> dict[str, int]:
+        """The entry of one document."""
+        (entry,) = self.batch(document // BATCH_ROWS).slice(document % BATCH_ROWS, 1).to_pylist()
+        return dict(entry)
+
+    def __len__(self) -> int:
+        if self.n_batches == 0:
+            return 0
+        return (self.n_batches - 1) * BATCH_ROWS + self.batch(self.n_batches - 1).num_rows

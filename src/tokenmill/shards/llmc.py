@@ -1,0 +1,71 @@
+"""llm.c and modded-nanogpt: `NAME_val_000000.bin`, `NAME_train_000001.bin`, ...
+
+    offset  type         16-bit vocabulary     32-bit vocabulary (llama-3)
+    0       int32        magic 20240520        magic 20240801
+    4       int32        version 1             version 7
+    8       int32        N, the token count    the same
+    12      int32[253]   zero                  zero
+    1024    uint16[N]    token ids             uint32[N] token ids
+
+Little-endian throughout. Each document begins with end-of-text and runs on into the next shard where one is
+full. Shard 0 is val. A full shard of 100,000,000 tokens is 200,001,024 bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from tokenmill.errors import DamageError, RecipeError
+from tokenmill.shards import Defaults, Header, Split
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
+
+    from tokenmill.recipe import Recipe
+
+HEADER_BYTES = 1024
+MAGIC_AND_VERSION = {2: (20240520, 1), 4: (20240801, 7)}
+# llm.c's loader seeks with a C int, so a whole 16-bit shard must stay below 2^31 bytes.
+MAX_SHARD_TOKENS = (2**31 - 1 - HEADER_BYTES) // 2
+
+
+class LlmC:
+    name = "llmc"
+    trainers = "llm.c, modded-nanogpt"
+    files = "NAME_val_000000.bin, NAME_train_000001.bin, ..."
+    defaults = Defaults(eot="first", shard_tokens=100_000_000, val="shard", shuffle="none")
+
+    def check(self, recipe: Recipe) -> None:
+        if recipe.shard_tokens is not None and recipe.shard_tokens > MAX_SHARD_TOKENS:
+            raise RecipeError(f"llm.c reads at most {MAX_SHARD_TOKENS:,} tokens a shard, not {recipe.shard_tokens:,}")
+
+    def notes(self, recipe: Recipe, itemsize: int) -> list[str]:
+        if itemsize == 2:
+            return []
+        return [f"The ids of {recipe.tokenizer} need 32 bits: the shards carry llm.c's llama-3 header (train_llama3)."]
+
+    def shard_name(self, name: str, split: Split, index: int) -> str:
+        return f"{name}_{split}_{index:06d}.bin"
+
+    def shard_pattern(self, name: str) -> str:
+        return name.replace(".", r"\.") + r"_(train|val)_\d{6}\.bin"
+
+    def header(self, n_tokens: int, dtype: np.dtype) -> bytes:
+        magic, version = MAGIC_AND_VERSION[dtype.itemsize]
+        return struct.pack("<3i", magic, version, n_tokens).ljust(HEADER_BYTES, b"\0")
+
+    def read_header(self, path: Path, itemsize: int) -> Header:
+        with path.open("rb") as file:
+            head = file.read(12)
+        if len(head) == 12:
+            magic, version, n_tokens = struct.unpack("<3i", head)
+            for found_itemsize, expected in MAGIC_AND_VERSION.items():
+                if (magic, version) == expected:
+                    return Header(n_bytes=HEADER_BYTES, n_tokens=n_tokens, itemsize=found_itemsize)
+        raise DamageError(f"`{path}` does not begin with a header of llm.c")
+
+
+FORMAT = LlmC()

@@ -1,0 +1,71 @@
+r"""build-nanogpt: `NAME_val_000000.npy`, `NAME_train_000001.npy`, ... as numpy.save writes them.
+
+    offset  type        content
+    0       6 bytes     \x93NUMPY
+    6       2 bytes     version 1.0
+    8       uint16      length of the text that follows, 118 here: the tokens begin at a multiple of 64
+    10      ASCII       {'descr': '<u2', 'fortran_order': False, 'shape': (N,), } padded with spaces, then \n
+    128     uint16[N]   token ids, little-endian (uint32 for vocabularies above 65,536 ids)
+
+Each document begins with end-of-text and runs on into the next shard where one is full. Shard 0 is val.
+build-nanogpt loads every file of the folder whose name contains `train` or `val`: no other file may.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+from tokenmill.errors import DamageError
+from tokenmill.shards import Defaults, Header, Split
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
+
+    from tokenmill.recipe import Recipe
+
+
+class Npy:
+    name = "npy"
+    trainers = "build-nanogpt, numpy.load"
+    files = "NAME_val_000000.npy, NAME_train_000001.npy, ..."
+    defaults = Defaults(eot="first", shard_tokens=100_000_000, val="shard", shuffle="none")
+
+    def check(self, recipe: Recipe) -> None:
+        pass
+
+    def notes(self, recipe: Recipe, itemsize: int) -> list[str]:
+        return []
+
+    def shard_name(self, name: str, split: Split, index: int) -> str:
+        return f"{name}_{split}_{index:06d}.npy"
+
+    def shard_pattern(self, name: str) -> str:
+        return name.replace(".", r"\.") + r"_(train|val)_\d{6}\.npy"
+
+    def header(self, n_tokens: int, dtype: np.dtype) -> bytes:
+        from numpy.lib import format as npy
+
+        buffer = io.BytesIO()
+        npy.write_array_header_1_0(
+            buffer, {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": (n_tokens,)}
+        )
+        return buffer.getvalue()
+
+    def read_header(self, path: Path, itemsize: int) -> Header:
+        from numpy.lib import format as npy
+
+        with path.open("rb") as file:
+            try:
+                version = npy.read_magic(file)
+                shape, _, dtype = npy.read_array_header_1_0(file)
+            except ValueError as error:
+                raise DamageError(f"`{path}` does not begin with a header of numpy: {error}") from None
+            if version != (1, 0) or len(shape) != 1:
+                raise DamageError(f"`{path}` holds an array of shape {shape}, not a row of token ids")
+            return Header(n_bytes=file.tell(), n_tokens=shape[0], itemsize=dtype.itemsize)
+
+
+FORMAT = Npy()

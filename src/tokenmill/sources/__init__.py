@@ -1,0 +1,154 @@
+"""Sources: files in, batches of documents out.
+
+A source is a module with two functions. `atom_bytes` measures an input without reading its data: the text bytes
+of each part that cannot be cut (row groups, record batches), or one size for an input that can be cut anywhere.
+`read` yields the documents of one span of it. Order: sources as given, files sorted by path, documents in file
+order.
+"""
+
+from __future__ import annotations
+
+import glob
+from collections import Counter
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import msgspec
+
+from tokenmill.errors import SourceError, did_you_mean
+from tokenmill.sources.catalog import CATALOG
+
+if TYPE_CHECKING:
+    from tokenmill.batches import Documents
+    from tokenmill.plan import Span
+    from tokenmill.recipe import Recipe
+
+Kind = Literal["parquet", "arrow", "jsonl", "text"]
+
+KINDS: dict[str, Kind] = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".txt": "text",
+    ".text": "text",
+}
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
+
+
+class Input(msgspec.Struct, frozen=True):
+    """One input file, as the listing found it."""
+
+    path: str
+    size: int
+    mtime_ns: int
+    kind: Kind
+    compression: str | None = None
+    # Plain text only: what ends a document. None: the whole file is one.
+    documents: Literal["separator", "line", "paragraph", "file"] | None = None
+    separator: str | None = None
+
+    @property
+    def divisible(self) -> bool:
+        """Whether a span may begin at any byte: its reader looks for the next beginning of a document itself."""
+        return self.compression is None and self.kind in ("jsonl", "text") and self.documents != "file"
+
+
+class Source(Protocol):
+    def atom_bytes(self, entry: Input, recipe: Recipe) -> list[int]:
+        """The text bytes of each indivisible part, in order; one size for a divisible input; empty if it has none."""
+
+    def read(self, entry: Input, span: Span, recipe: Recipe, batch_bytes: int) -> Iterator[Documents]:
+        """Yield the documents of a span, about `batch_bytes` of text at a time."""
+
+
+def source_for(entry: Input) -> Source:
+    module: Source = import_module(f"tokenmill.sources.{entry.kind}")  # type: ignore[assignment]
+    return module
+
+
+def list_inputs(recipe: Recipe) -> list[Input]:
+    """List the files that the recipe's sources name."""
+    entries = []
+    for source in recipe.sources:
+        for path in source_paths(source):
+            status = path.stat()
+            entry = Input(str(path), status.st_size, status.st_mtime_ns, *kind_of(path))
+            if entry.kind == "text":
+                from tokenmill.sources.text import with_splitting
+
+                entry = with_splitting(entry, recipe)
+            entries.append(entry)
+    return entries
+
+
+def source_paths(source: str) -> list[Path]:
+    """Return the files behind one source: a name of the catalog, a file, a folder or a glob."""
+    if source in CATALOG:
+        return [CATALOG[source]]
+    path = Path(source)
+    if path.is_file():
+        return [path]
+    if path.is_dir():
+        return folder_paths(path)
+    if glob.has_magic(source):
+        found = sorted(Path(name) for name in glob.glob(source, recursive=True) if Path(name).is_file())
+        if not found:
+            raise SourceError(f"no file matches `{source}`")
+        return found
+    hint = "a source is a file, a folder, a glob, or the name of a known corpus"
+    if path.suffix == "" and path.parent == Path.cwd():
+        close = did_you_mean(path.name, list(CATALOG))
+        hint = close if close and close.startswith("did you mean") else f"{hint}: {', '.join(CATALOG)}"
+    raise SourceError(f"no such file or folder: `{source}`", hint=hint)
+
+
+def folder_paths(folder: Path) -> list[Path]:
+    """Return the files of a folder that we read, at any depth; hidden ones and those named `_...` are left out."""
+    found = []
+    for path in sorted(folder.rglob("*"), key=str):
+        hidden = any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
+        if not hidden and path.is_file() and suffixes(path)[0] in KINDS:
+            found.append(path)
+    if not found:
+        raise SourceError(f"no file in `{folder}` has an ending that tokenmill reads", hint=endings_hint())
+    counts = Counter(KINDS[suffixes(path)[0]] for path in found)
+    if len(counts) > 1:
+        mix = ", ".join(f"{n:,} {kind}" for kind, n in counts.most_common())
+        raise SourceError(
+            f"`{folder}` holds files of several kinds: {mix}",
+            hint=f"name the ones you mean with a glob, such as `'{folder}/**/*{suffixes(found[0])[0]}'`",
+        )
+    return found
+
+
+def suffixes(path: Path) -> tuple[str, str]:
+    """Return the ending that tells the kind and the one that tells the compression: (".jsonl", ".gz")."""
+    outer = path.suffix.lower()
+    if outer in COMPRESSIONS:
+        return Path(path.stem).suffix.lower(), outer
+    return outer, ""
+
+
+def kind_of(path: Path) -> tuple[Kind, str | None]:
+    """Return kind and compression by the file's ending."""
+    inner, outer = suffixes(path)
+    if inner not in KINDS:
+        raise SourceError(f"cannot tell what `{path}` is by its ending", hint=endings_hint())
+    kind, compression = KINDS[inner], COMPRESSIONS.get(outer)
+    if compression and kind in ("parquet", "arrow"):
+        raise SourceError(
+            f"`{path}` is a compressed {kind} file: it cannot be read in parts",
+            hint=f"unpack it first; {kind} compresses inside the file",
+        )
+    return kind, compression
+
+
+def endings_hint() -> str:
+    return "known endings: " + ", ".join(KINDS) + "; jsonl and text also with .gz or .zst"

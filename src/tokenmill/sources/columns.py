@@ -1,0 +1,70 @@
+"""A text column of Parquet or Arrow -> documents."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tokenmill.batches import Documents
+from tokenmill.errors import DataError, RecipeError, did_you_mean
+
+if TYPE_CHECKING:
+    from tokenmill.sources import Input
+
+
+def check_column(schema: Any, name: str, path: str) -> None:
+    """Refuse a schema without the text column, or with one that does not hold text."""
+    if name not in schema.names:
+        columns = ", ".join(f"`{column}`" for column in schema.names)
+        text_columns = [field.name for field in schema if is_text(field.type)]
+        close = did_you_mean(name, text_columns) if text_columns else None
+        if close and len(text_columns) == 1:
+            close = f"pass `--text-column {text_columns[0]}`"
+        raise RecipeError(f"column `{name}` not found in `{path}`\n  columns: {columns}", hint=close)
+    kind = schema.field(name).type
+    if not is_text(kind):
+        raise RecipeError(f"column `{name}` of `{path}` is of type {kind}, not text")
+
+
+def is_text(kind: Any) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    text = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    raw = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
+    return any(test(kind) for test in (*text, *raw))
+
+
+def documents_from_column(column: Any, entry: Input, first_row: int) -> Documents:
+    """Drop nulls (counted) and check UTF-8; no copy of the text where the column is string or large_string already."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    n_rows = len(column)
+    rows = np.arange(n_rows, dtype=np.uint32)
+    skipped = {}
+    if column.null_count:
+        valid = column.is_valid()
+        rows = rows[valid.to_numpy(zero_copy_only=False)]
+        skipped = {"null": n_rows - len(rows)}
+        column = pc.drop_null(column)
+    try:
+        texts = column.cast(pa.large_string())
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        raise DataError(
+            f"invalid UTF-8 in `{entry.path}`, row {first_row + bad_row(column, rows):,}",
+            hint="the text column must hold UTF-8",
+        ) from None
+    return Documents(texts, rows, n_rows, skipped)
+
+
+def bad_row(column: Any, rows: Any) -> int:
+    """Return the row of the first value that is not UTF-8."""
+    for row, value in zip(rows, column.cast(pa.large_binary()), strict=True):
+        try:
+            value.as_py().decode()
+        except UnicodeDecodeError:
+            return int(row)
+    raise AssertionError("Arrow refused a column in which every value is UTF-8")

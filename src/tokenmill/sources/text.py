@@ -1,0 +1,119 @@
+"""Plain text -> documents: by a separator, by line, by paragraph, or one document a file.
+
+    separator   the text between two separators, to the byte; nothing before a leading or behind a trailing one
+    line        each line without its line break; blank lines are skipped and counted
+    paragraph   runs of lines between blank lines
+    file        the whole file
+
+`auto` takes `<|endoftext|>` where it stands in the first 16 MB, and the whole file where there is no more to it
+than that; a larger file is refused, since nobody trains on a document of 40 GB.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+import pyarrow.compute as pc
+
+from tokenmill.batches import Documents
+from tokenmill.errors import SourceError
+from tokenmill.sources.ranges import (
+    LINE,
+    PARAGRAPH,
+    Block,
+    Delimiter,
+    check_utf8,
+    opened,
+    read_blocks,
+    separator_delimiter,
+    string_array,
+)
+
+if TYPE_CHECKING:
+    from tokenmill.plan import Span
+    from tokenmill.recipe import Recipe
+    from tokenmill.sources import Input
+
+AUTO_SEPARATOR = "<|endoftext|>"
+AUTO_BYTES = 16_000_000
+# What text shrinks by under gzip and zstd, about; only progress and unit sizes depend on it.
+GUESSED_RATIO = 3
+
+BLANK_LINES_BEFORE = re.compile(rb"\A(?:[ \t\r]*\n)+")
+BLANK_LINES_BEHIND = re.compile(rb"(?:\r?\n[ \t\r]*)+\Z")
+
+
+def with_splitting(entry: Input, recipe: Recipe) -> Input:
+    """Return the entry with the way its text splits into documents, found out where the recipe says auto."""
+    if recipe.documents != "auto":
+        return msgspec.structs.replace(entry, documents=recipe.documents, separator=recipe.separator)
+    with opened(entry) as file:
+        head = file.read(AUTO_BYTES + 1)
+    if AUTO_SEPARATOR.encode() in head[:AUTO_BYTES]:
+        return msgspec.structs.replace(entry, documents="separator", separator=AUTO_SEPARATOR)
+    if len(head) > AUTO_BYTES:
+        raise SourceError(
+            f"cannot tell where documents end in `{entry.path}`: no `{AUTO_SEPARATOR}` in its first 16 MB",
+            hint="pass `--separator STRING`, or `--documents line`, `paragraph` or `file`",
+        )
+    return msgspec.structs.replace(entry, documents="file")
+
+
+def delimiter_of(entry: Input) -> Delimiter | None:
+    match entry.documents:
+        case "separator":
+            assert entry.separator
+            return separator_delimiter(entry.separator)
+        case "line":
+            return LINE
+        case "paragraph":
+            return PARAGRAPH
+        case _:
+            return None
+
+
+def atom_bytes(entry: Input, recipe: Recipe) -> list[int]:
+    if entry.size == 0:
+        return []
+    return [entry.size * GUESSED_RATIO if entry.compression else entry.size]
+
+
+def read(entry: Input, span: Span, recipe: Recipe, batch_bytes: int) -> Iterator[Documents]:
+    for block in read_blocks(entry, span, delimiter_of(entry), batch_bytes):
+        check_utf8(block, entry)
+        yield split_block(block, entry)
+
+
+def split_block(block: Block, entry: Input) -> Documents:
+    """Split a block of whole documents at its delimiters, in Arrow: no Python object a document."""
+    match entry.documents:
+        case "separator":
+            texts = pc.split_pattern(string_array(block.data), entry.separator).flatten()
+            if block.first and texts[0].as_py() == "":
+                texts = texts.slice(1)
+            return all_rows(without_last_if_empty(texts))
+        case "line":
+            lines = without_last_if_empty(pc.split_pattern(string_array(block.data), "\n").flatten())
+            blank = pc.match_substring_regex(lines, r"^\s*$")
+            rows = np.flatnonzero(~blank.to_numpy(zero_copy_only=False)).astype(np.uint32)
+            skipped = {"blank line": len(lines) - len(rows)} if len(rows) < len(lines) else {}
+            return Documents(lines.filter(pc.invert(blank)), rows, len(lines), skipped)
+        case "paragraph":
+            data = BLANK_LINES_BEHIND.sub(b"", BLANK_LINES_BEFORE.sub(b"", block.data))
+            texts = pc.split_pattern_regex(string_array(data), PARAGRAPH.pattern.pattern.decode()).flatten()
+            return all_rows(without_last_if_empty(texts))
+        case _:
+            return all_rows(without_last_if_empty(string_array(block.data)))
+
+
+def without_last_if_empty(texts: Any) -> Any:
+    """Drop what stands behind the last delimiter if that is nothing: the next document begins in the next block."""
+    return texts.slice(0, len(texts) - 1) if len(texts) and texts[-1].as_py() == "" else texts
+
+
+def all_rows(texts: Any) -> Documents:
+    return Documents(texts, np.arange(len(texts), dtype=np.uint32), len(texts))

@@ -1,0 +1,131 @@
+"""The vocabularies that ship with the package: OpenAI's, as tiktoken publishes them (see NOTICE).
+
+A rank file holds the mergeable byte strings and their ids; the split pattern and the special tokens belong to it
+and stand here. The file is checked against its SHA-256 whenever it is loaded.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tokenmill.errors import DamageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FOLDER = Path(__file__).parent / "vocab"
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """What defines a tiktoken encoding, and which of gigatoken's pretokenizers splits as its pattern does."""
+
+    file: str
+    sha256: str
+    pattern: str
+    special_tokens: Mapping[str, int]
+    n_vocab: int
+    pretokenizer: str | None  # None: gigatoken cannot take it, for `reason`
+    reason: str
+
+    @property
+    def path(self) -> Path:
+        return FOLDER / self.file
+
+    @cached_property
+    def identity(self) -> str:
+        """A digest of all that decides ids: equal identities, equal ids."""
+        behavior = (self.sha256, self.pattern, sorted(self.special_tokens.items()))
+        return hashlib.sha256(msgspec.json.encode(behavior)).hexdigest()
+
+    def checked_bytes(self) -> bytes:
+        data = self.path.read_bytes()
+        found = hashlib.sha256(data).hexdigest()
+        if found != self.sha256:
+            raise DamageError(
+                f"vocabulary file `{self.path}` is damaged\n  expected SHA-256 {self.sha256}\n  found    SHA-256 {found}",
+                hint="reinstall tokenmill",
+            )
+        return data
+
+    def ranks(self) -> dict[bytes, int]:
+        lines = (line.split() for line in self.checked_bytes().splitlines())
+        return {base64.b64decode(token): int(rank) for token, rank in lines}
+
+
+_GPT2_PATTERN = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""
+
+_CL100K_PATTERN = (
+    r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"""
+    r"""|\s++$|\s*[\r\n]|\s+(?!\S)|\s"""
+)
+
+_O200K_PATTERN = "|".join(
+    [
+        r"""[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?""",
+        r"""[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?""",
+        r"""\p{N}{1,3}""",
+        r""" ?[^\s\p{L}\p{N}]+[\r\n/]*""",
+        r"""\s*[\r\n]+""",
+        r"""\s+(?!\S)""",
+        r"""\s+""",
+    ]
+)
+
+_SHOWN_EQUAL = "shown equal to tiktoken; documents with code points where the two differ go to tiktoken"
+
+_R50K = Vocabulary(
+    file="r50k_base.tiktoken",
+    sha256="306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930",
+    pattern=_GPT2_PATTERN,
+    special_tokens={"<|endoftext|>": 50256},
+    n_vocab=50257,
+    pretokenizer="gpt2",
+    reason=_SHOWN_EQUAL,
+)
+
+VOCABULARIES: dict[str, Vocabulary] = {
+    # One tokenizer under two names: tiktoken builds its gpt2 from other files, with the same ranks.
+    "gpt2": _R50K,
+    "r50k_base": _R50K,
+    "p50k_base": Vocabulary(
+        file="p50k_base.tiktoken",
+        sha256="94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069",
+        pattern=_GPT2_PATTERN,
+        special_tokens={"<|endoftext|>": 50256},
+        n_vocab=50281,
+        pretokenizer=None,
+        reason="gigatoken takes only dense ranks, and p50k_base leaves out 50256",
+    ),
+    "cl100k_base": Vocabulary(
+        file="cl100k_base.tiktoken",
+        sha256="223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
+        pattern=_CL100K_PATTERN,
+        special_tokens={
+            "<|endoftext|>": 100257,
+            "<|fim_prefix|>": 100258,
+            "<|fim_middle|>": 100259,
+            "<|fim_suffix|>": 100260,
+            "<|endofprompt|>": 100276,
+        },
+        n_vocab=100277,
+        pretokenizer="gpt4",
+        reason=_SHOWN_EQUAL,
+    ),
+    "o200k_base": Vocabulary(
+        file="o200k_base.tiktoken",
+        sha256="446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
+        pattern=_O200K_PATTERN,
+        special_tokens={"<|endoftext|>": 199999, "<|endofprompt|>": 200018},
+        n_vocab=200019,
+        pretokenizer="o200k",
+        reason=_SHOWN_EQUAL,
+    ),
+}
