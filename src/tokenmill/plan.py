@@ -7,6 +7,8 @@ the files alone, never on the workers; and the cutting changes no byte of the ou
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import msgspec
 
 from tokenmill.errors import SourceError
@@ -74,7 +76,7 @@ def cut_spans(input_index: int, atom_bytes: list[int], unit_bytes: int, *, divis
         (size,) = atom_bytes
         n_spans = max(1, -(-size // unit_bytes))
         cuts = [size * i // n_spans for i in range(n_spans + 1)]
-        return [Span(input_index, a, b, b - a) for a, b in zip(cuts, cuts[1:], strict=False)]
+        return [Span(input_index, a, b, b - a) for a, b in pairwise(cuts)]
     spans: list[Span] = []
     start, n_bytes = 0, 0
     for i, size in enumerate(atom_bytes):

@@ -1,9 +1,9 @@
 """START HERE: recipe -> plan -> encode -> assemble -> seal.
 
-    plan      list the inputs, cut them into units            plan.py, sources/
-    encode    unit -> segment (token ids, document lengths)   encode.py in workers, executors/, tokenizers/
-    assemble  segments, in order -> shards of the format      assemble.py, shuffle.py, shards/
-    seal      receipts -> manifest and SHA256SUMS             manifest.py
+plan      list the inputs, cut them into units            plan.py, sources/
+encode    unit -> segment (token ids, document lengths)   encode.py in workers, executors/, tokenizers/
+assemble  segments, in order -> shards of the format      assemble.py, shuffle.py, shards/
+seal      receipts -> manifest and SHA256SUMS             manifest.py
 """
 
 from __future__ import annotations

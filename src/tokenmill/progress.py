@@ -14,7 +14,7 @@ from tokenmill.shards.writer import ShardReceipt
 
 
 class Progress:
-    """The state of a run. `on_progress` is called after every change, with this object."""
+    """The state of a run. `on_progress` is called after every change, with this object, which any thread may read."""
 
     def __init__(self, plan: Plan, options: RunOptions, on_progress: Callable[[Progress], None] | None) -> None:
         self.n_files = len(plan.inputs)
@@ -67,11 +67,11 @@ class Progress:
 
     @property
     def n_tokens(self) -> int:
-        return self._n_tokens + sum(beat.n_tokens for beat in self._beats.values())
+        return self._n_tokens + sum(beat.n_tokens for beat in list(self._beats.values()))
 
     @property
     def n_text_bytes(self) -> int:
-        return self._n_text_bytes + sum(beat.n_text_bytes for beat in self._beats.values())
+        return self._n_text_bytes + sum(beat.n_text_bytes for beat in list(self._beats.values()))
 
     @property
     def elapsed_seconds(self) -> float:
@@ -87,7 +87,7 @@ class Progress:
         """How much of the text is encoded, as far as the listing tells."""
         if self.encoded:
             return 1.0
-        begun = sum(min(beat.n_text_bytes, self._unit_bytes[beat.unit]) for beat in self._beats.values())
+        begun = sum(min(beat.n_text_bytes, self._unit_bytes[beat.unit]) for beat in list(self._beats.values()))
         return (self._n_bytes_done + begun) / max(1, self.n_planned_bytes)
 
     @property
@@ -103,8 +103,10 @@ class Progress:
         return {**self._seconds, "assemble": self.elapsed_seconds - self._waited_seconds}
 
     @property
-    def binding(self) -> str:
-        """The stage that takes the most time: reading, encoding or writing."""
+    def binding(self) -> str | None:
+        """The stage that takes the most time: reading, encoding or writing; None before the first unit is done."""
+        if not self.receipts:
+            return None
         seconds, n = self.stage_seconds, self.n_workers
         loads = {
             "reading": seconds["read"] / n,

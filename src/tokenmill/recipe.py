@@ -99,7 +99,9 @@ def check_recipe(recipe: Recipe) -> None:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", recipe.name):
         raise RecipeError(f"name `{recipe.name}` is not a plain file name prefix (letters, digits, `.`, `_`, `-`)")
     if recipe.documents == "separator" and not recipe.separator:
-        raise RecipeError("the separator is empty", hint="pass `--separator STRING`, or `--documents file|line|paragraph`")
+        raise RecipeError(
+            "the separator is empty", hint="pass `--separator STRING`, or `--documents file|line|paragraph`"
+        )
     if recipe.separator is not None and recipe.documents != "separator":
         raise RecipeError("`separator` and `documents` exclude each other")
     if recipe.shard_tokens is not None and recipe.shard_tokens < 1:
@@ -118,7 +120,9 @@ def check_val(recipe: Recipe) -> None:
                 hint="a fraction like `--val 0.01`, a number of documents like `--val 1000`, `shard` or `none`",
             )
         case int(count) if count < 1:
-            raise RecipeError(f"val must be at least 1 document, not {count}", hint="for no validation split: `--val none`")
+            raise RecipeError(
+                f"val must be at least 1 document, not {count}", hint="for no validation split: `--val none`"
+            )
         case str(word) if word not in ("shard", "none"):
             raise RecipeError(f"val `{word}` is not known", hint="a fraction, a number of documents, `shard` or `none`")
 

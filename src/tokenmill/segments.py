@@ -90,13 +90,15 @@ class SegmentWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._file.close()
         self._temp_path.unlink(missing_ok=True)
 
 
 def write_all(file: BinaryIO, array: npt.NDArray[np.unsignedinteger]) -> None:
-    view = memoryview(np.ascontiguousarray(array)).cast("B")
+    view = np.ascontiguousarray(array).view(np.uint8).data
     while view.nbytes:
         view = view[file.write(view) :]
 

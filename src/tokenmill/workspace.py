@@ -1,16 +1,17 @@
 """The output folder: whose it is, and what of an earlier run is in it.
 
-    OUT/train.bin ...     shards, each under its name only when it is whole
-    OUT/index/            the document index of each shard
-    OUT/manifest.json     last of all: without it the run is not done
-    OUT/SHA256SUMS
-    OUT/.work/            recipe.json, segments and buckets of an unfinished run; gone when it is done
+OUT/train.bin ...     shards, each under its name only when it is whole
+OUT/index/            the document index of each shard
+OUT/manifest.json     last of all: without it the run is not done
+OUT/SHA256SUMS
+OUT/.work/            recipe.json, segments and buckets of an unfinished run; gone when it is done
 """
 
 from __future__ import annotations
 
 import re
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,8 @@ def discard(out: Path, recipe: Recipe) -> None:
         path.unlink(missing_ok=True)
     shutil.rmtree(out / "index", ignore_errors=True)
     shutil.rmtree(out / WORK)
+    with suppress(OSError):  # not empty: somebody else's files are in it
+        out.rmdir()
 
 
 def shard_files(out: Path, recipe: Recipe) -> list[Path]:

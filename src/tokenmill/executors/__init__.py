@@ -6,7 +6,7 @@ being encoded; none is more than a bounded number of units ahead of the first un
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Executor(Protocol):
     def __call__(
         self, job: Job, units: Sequence[Unit], options: RunOptions, on_beat: Callable[[Beat], None]
-    ) -> Iterator[UnitReceipt]:
+    ) -> Generator[UnitReceipt]:
         """Encode the units and yield their receipts. Closing the iterator ends the work."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 from tokenmill.encode import Beat, Job, encode_unit
 from tokenmill.plan import Unit
@@ -12,6 +12,6 @@ from tokenmill.segments import UnitReceipt
 
 def encode_units(
     job: Job, units: Sequence[Unit], options: RunOptions, on_beat: Callable[[Beat], None]
-) -> Iterator[UnitReceipt]:
+) -> Generator[UnitReceipt]:
     for unit in units:
         yield encode_unit(job, unit, on_beat)

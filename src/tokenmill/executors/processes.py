@@ -14,7 +14,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -32,7 +33,7 @@ WINDOW_PER_WORKER = 8
 
 def encode_units(
     job: Job, units: Sequence[Unit], options: RunOptions, on_beat: Callable[[Beat], None]
-) -> Iterator[UnitReceipt]:
+) -> Generator[UnitReceipt]:
     n_workers = max(1, min(options.n_workers, len(units)))
     crew = _Crew(job, units, n_workers)
     try:
@@ -126,9 +127,9 @@ class _Crew:
                     self.put(beat)
                 case Done(receipt):
                     return receipt
-                case Failed(None, message):
-                    raise RuntimeError(f"in a worker:\n{message}")
                 case Failed(name, message, hint):
+                    if name is None:
+                        raise RuntimeError(f"in a worker:\n{message}")
                     raise BY_NAME[name](message, hint=hint)
 
     def put(self, result: UnitReceipt | Beat | Exception) -> None:
@@ -160,10 +161,8 @@ class _Crew:
         for process in self.processes:
             for pipe in (process.stdin, process.stdout):
                 assert pipe is not None
-                try:
+                with suppress(BrokenPipeError):  # the job was still in the buffer when the worker ended
                     pipe.close()
-                except BrokenPipeError:  # the job was still in the buffer when the worker ended
-                    pass
 
 
 def exit_in_words(status: int) -> str:

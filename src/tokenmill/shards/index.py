@@ -24,9 +24,7 @@ import pyarrow as pa
 from tokenmill.storage.local import HashedFile
 
 BATCH_ROWS = 65_536
-SCHEMA = pa.schema(
-    [("start", pa.uint64()), ("length", pa.uint64()), ("input", pa.uint32()), ("row", pa.uint64())]
-)
+SCHEMA = pa.schema([("start", pa.uint64()), ("length", pa.uint64()), ("input", pa.uint32()), ("row", pa.uint64())])
 
 
 def index_name(shard_index: int) -> str:
@@ -83,7 +81,7 @@ class Index:
 
     def __init__(self, path: Path) -> None:
         self._reader = pa.ipc.open_file(pa.memory_map(str(path)))
-        self.n_batches = self._reader.num_record_batches
+        self.n_batches: int = self._reader.num_record_batches
 
     def batch(self, i: int) -> Any:
         """Record batch `i`, whose first row is i * 65,536."""
@@ -97,4 +95,4 @@ class Index:
     def __len__(self) -> int:
         if self.n_batches == 0:
             return 0
-        return (self.n_batches - 1) * BATCH_ROWS + self.batch(self.n_batches - 1).num_rows
+        return (self.n_batches - 1) * BATCH_ROWS + int(self.batch(self.n_batches - 1).num_rows)

@@ -47,7 +47,7 @@ class NanoGPT:
         if itemsize == 2:
             return []
         return [
-            f"The ids of {recipe.tokenizer} need 32 bits, and nanoGPT's train.py reads 16. Change these two lines of it:\n"
+            f"The ids of {recipe.tokenizer} need 32 bits, and nanoGPT's train.py reads 16. Change two lines of it to:\n"
             "    data = np.memmap(os.path.join(data_dir, 'train.bin'), dtype=np.uint32, mode='r')\n"
             "    data = np.memmap(os.path.join(data_dir, 'val.bin'), dtype=np.uint32, mode='r')"
         ]

@@ -70,7 +70,9 @@ class _OpenShard:
 
     def enter(self, run: TokenRun, of: slice, first: int) -> None:
         """Enter documents into the index; `first` is where the run's first token would be in this shard."""
-        self.documents.append(run.doc_offsets[:-1][of] + first, run.doc_lengths[of], run.doc_inputs[of], run.doc_rows[of])
+        self.documents.append(
+            run.doc_offsets[:-1][of] + first, run.doc_lengths[of], run.doc_inputs[of], run.doc_rows[of]
+        )
 
     def commit(self) -> ShardReceipt:
         if self.n_tokens != self.n_expected and self.file.n_bytes > self.n_tokens * self.dtype.itemsize:
@@ -167,7 +169,9 @@ class ShardSequence:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self.shard is not None:
             self.shard.abandon()
 

@@ -69,7 +69,7 @@ class Source(Protocol):
 
 
 def source_for(entry: Input) -> Source:
-    module: Source = import_module(f"tokenmill.sources.{entry.kind}")  # type: ignore[assignment]
+    module: Source = import_module(f"tokenmill.sources.{entry.kind}")
     return module
 
 

@@ -38,9 +38,8 @@ def read(entry: Input, span: Span, recipe: Recipe, batch_bytes: int) -> Iterator
             records = decoder.decode_lines(block.data)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             raise bad_record(block, entry, decoder) from None
-        if len(records) == n_lines:
-            rows = np.arange(n_lines, dtype=np.uint32)
-        else:  # blank lines, or something that is no JSON Lines
+        rows = np.arange(n_lines, dtype=np.uint32)
+        if len(records) != n_lines:  # blank lines, or something that is no JSON Lines
             rows = record_rows(block, entry, decoder)
         texts = pa.array([record.text for record in records], pa.large_string())
         yield Documents(texts, rows, n_lines)

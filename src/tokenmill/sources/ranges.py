@@ -153,7 +153,9 @@ def delimiter_end(data: bytes, delimiter: Delimiter | None) -> int:
     if delimiter is None:
         return 0
     if delimiter.literal is not None:
-        tail = data.rpartition(delimiter.literal)[2] if len(delimiter.literal) == 1 else data.split(delimiter.literal)[-1]
+        tail = (
+            data.rpartition(delimiter.literal)[2] if len(delimiter.literal) == 1 else data.split(delimiter.literal)[-1]
+        )
         return len(data) - len(tail)
     end = 0
     for match in delimiter.pattern.finditer(data):  # about 0.2 us a paragraph

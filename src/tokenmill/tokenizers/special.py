@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os.path
 import re
 from collections.abc import Iterable
 
@@ -16,7 +15,7 @@ class SpecialTextCounter:
 
     def __init__(self, special_tokens: Iterable[str]) -> None:
         words = [word.encode() for word in special_tokens]
-        self._prefix = os.path.commonprefix(words)
+        self._prefix = common_prefix(words)
         self._pattern = re.compile(b"|".join(re.escape(word) for word in words)) if words else None
 
     def count(self, documents: Documents) -> int:
@@ -37,3 +36,10 @@ class SpecialTextCounter:
             else:
                 place = text.find(self._prefix, place + 1)
         return n_documents
+
+
+def common_prefix(words: list[bytes]) -> bytes:
+    """What all words begin with: all that the least and the greatest of them share."""
+    least, greatest = min(words, default=b""), max(words, default=b"")
+    length = next((i for i, pair in enumerate(zip(least, greatest, strict=False)) if pair[0] != pair[1]), len(least))
+    return least[:length]

@@ -50,7 +50,8 @@ class Vocabulary:
         found = hashlib.sha256(data).hexdigest()
         if found != self.sha256:
             raise DamageError(
-                f"vocabulary file `{self.path}` is damaged\n  expected SHA-256 {self.sha256}\n  found    SHA-256 {found}",
+                f"vocabulary file `{self.path}` is damaged\n"
+                f"  SHA-256 expected: {self.sha256}\n  SHA-256 found:    {found}",
                 hint="reinstall tokenmill",
             )
         return data

@@ -1,0 +1,72 @@
+"""The command line: the only place that imports click and rich, and the only one that prints."""
+
+from __future__ import annotations
+
+import errno
+import sys
+import traceback
+
+import click
+
+from tokenmill import __version__
+from tokenmill.cli.inspect import inspect
+from tokenmill.cli.lists import formats, tokenizers
+from tokenmill.cli.prepare import prepare
+from tokenmill.cli.verify import verify
+from tokenmill.errors import TokenmillError
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="tokenmill")
+def cli() -> None:
+    """Turn raw text into training shards for language models.
+
+    \b
+    Try it on the sample that ships with tokenmill:
+        tokenmill prepare sample -o out
+        tokenmill inspect out --doc 0
+    """
+
+
+for command in (prepare, verify, inspect, formats, tokenizers):
+    cli.add_command(command)
+
+
+def main() -> None:
+    """Run the command line and exit: 0 done, 1 failed, 2 usage, 3 incomplete, 70 a bug, 130 interrupted."""
+    sys.exit(exit_code())
+
+
+def exit_code() -> int:
+    try:
+        result = cli(standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.Abort:  # click's word for an interrupt
+        say("interrupted", hint="run the same command again; an unfinished output starts over")
+        return 130
+    except TokenmillError as error:
+        if "-v" in sys.argv or "--verbose" in sys.argv:
+            traceback.print_exc()
+        say(error.message, error.hint)
+        return error.exit_code
+    except BrokenPipeError:  # `tokenmill inspect out | head`
+        sys.stderr.close()
+        return 0
+    except OSError as error:
+        place = f": `{error.filename}`" if error.filename else ""
+        say(f"{(error.strerror or str(error)).lower()}{place}")
+        return 3 if error.errno in (errno.ENOSPC, errno.EDQUOT) else 1
+    except Exception:
+        traceback.print_exc()
+        say("this is a bug in tokenmill", hint="please report it with the lines above and the command you ran")
+        return 70
+
+
+def say(message: str, hint: str | None = None) -> None:
+    """Print an error to stderr, in the house style."""
+    click.echo(click.style("error: ", fg="red", bold=True) + message, err=True)
+    if hint:
+        click.echo(click.style("hint: ", fg="cyan") + hint, err=True)

@@ -1,0 +1,136 @@
+"""Open a finished output: documents by number, tokens by position, text again.
+
+Files are memory-mapped and nothing is scanned: opening an output of any size is instant.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.errors import OutputError
+from tokenmill.manifest import Manifest, load_manifest
+from tokenmill.shards import Split, format_named
+from tokenmill.shards.index import BATCH_ROWS, Index
+from tokenmill.tokenizers import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One document of an output, with end-of-text where the recipe puts it."""
+
+    number: int
+    tokens: npt.NDArray[np.unsignedinteger]
+    split: Split
+    shard: str
+    start: int  # position of its first token in the shard
+    source: str
+    row: int
+
+
+class Shards:
+    """A finished output. `len()` counts documents; documents are numbered through all shards, in order."""
+
+    def __init__(self, out: str | Path) -> None:
+        self.out = Path(out)
+        self.manifest: Manifest = load_manifest(self.out)
+        self.tokenizer = Tokenizer(self.manifest.tokenizer.name)
+        # Documents before each shard, and behind the last.
+        self._firsts = [0, *accumulate(shard.n_documents for shard in self.manifest.shards)]
+        self._ids = lru_cache(maxsize=64)(self._map_ids)
+        self._index = lru_cache(maxsize=64)(self._map_index)
+
+    def __len__(self) -> int:
+        return self._firsts[-1]
+
+    @property
+    def n_tokens(self) -> int:
+        return self.manifest.totals.n_tokens
+
+    def __getitem__(self, number: int) -> Document:
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"document {number} of {len(self)}")
+        number %= len(self)
+        shard = bisect_right(self._firsts, number) - 1
+        entry = self._index(shard).row(number - self._firsts[shard])
+        return self._document(shard, number, entry)
+
+    def __iter__(self) -> Iterator[Document]:
+        return self.documents()
+
+    def documents(self, split: Split | None = None) -> Iterator[Document]:
+        """Yield the documents, in order; of one split if it is named."""
+        for shard, receipt in enumerate(self.manifest.shards):
+            if split not in (None, receipt.split):
+                continue
+            index = self._index(shard)
+            for i in range(index.n_batches):
+                first = self._firsts[shard] + i * BATCH_ROWS
+                for number, entry in enumerate(index.batch(i).to_pylist(), first):
+                    yield self._document(shard, number, entry)
+
+    def tokens(self, split: Split | None = None) -> Iterator[npt.NDArray[np.unsignedinteger]]:
+        """Yield the token ids of each shard, memory-mapped; of one split if it is named."""
+        for shard, receipt in enumerate(self.manifest.shards):
+            if split in (None, receipt.split):
+                yield self._ids(shard)
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        """Return the text of token ids, special tokens spelled out."""
+        return self.tokenizer.decode(tokens)
+
+    def text(self, document: Document) -> str:
+        """Return the text of a document, without end-of-text."""
+        tokens = document.tokens
+        match self.manifest.recipe.eot:
+            case "first":
+                tokens = tokens[1:]
+            case "last":
+                tokens = tokens[:-1]
+        return self.decode(tokens.tolist())
+
+    def _document(self, shard: int, number: int, entry: dict[str, int]) -> Document:
+        receipt = self.manifest.shards[shard]
+        return Document(
+            number=number,
+            tokens=self._tokens_from(shard, entry["start"], entry["length"]),
+            split=receipt.split,
+            shard=receipt.file,
+            start=entry["start"],
+            source=self.manifest.inputs[entry["input"]].path,
+            row=entry["row"],
+        )
+
+    def _tokens_from(self, shard: int, start: int, length: int) -> npt.NDArray[np.unsignedinteger]:
+        """The tokens of a document, which may run on into following shards."""
+        ids = self._ids(shard)[start : start + length]
+        while len(ids) < length:
+            shard += 1
+            ids = np.concatenate([ids, self._ids(shard)[: length - len(ids)]])
+        return ids
+
+    def _map_ids(self, shard: int) -> npt.NDArray[np.unsignedinteger]:
+        path = self.out / self.manifest.shards[shard].file
+        dtype = np.dtype(self.manifest.tokenizer.dtype).newbyteorder("<")
+        try:
+            header = format_named(self.manifest.recipe.format).read_header(path, dtype.itemsize)
+        except FileNotFoundError:
+            raise OutputError(
+                f"shard `{path}` is missing", hint=f"`tokenmill verify {self.out}` lists all damage"
+            ) from None
+        return np.memmap(path, dtype=dtype, mode="r", offset=header.n_bytes, shape=(header.n_tokens,))
+
+    def _map_index(self, shard: int) -> Index:
+        return Index(self.out / self.manifest.shards[shard].index.file)
+
+
+def open_shards(out: str | Path) -> Shards:
+    """Open a finished output of tokenmill."""
+    return Shards(out)

@@ -1,0 +1,165 @@
+"""Is the output what the manifest says? Checksums, sizes, headers, counts, and the document index."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from tokenmill.errors import DamageError
+from tokenmill.manifest import MANIFEST, SUMS, Manifest, load_manifest
+from tokenmill.shards import format_named
+from tokenmill.shards.index import Index
+from tokenmill.shards.writer import FileReceipt, ShardReceipt
+
+READ_BYTES = 1 << 22
+
+
+class Verification(msgspec.Struct, frozen=True):
+    """What was checked, and everything that is wrong."""
+
+    n_files: int
+    n_bytes: int
+    n_tokens: int
+    n_documents: int
+    problems: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+def verify(out: str | Path, on_bytes: Callable[[int, int], None] | None = None) -> Verification:
+    """Check a finished output against its manifest; `on_bytes` is told the bytes read so far and in all."""
+    out = Path(out)
+    manifest = load_manifest(out)
+    files = [
+        file
+        for shard in manifest.shards
+        for file in (FileReceipt(shard.file, shard.n_bytes, shard.sha256), shard.index)
+    ]
+    n_bytes = sum(file.n_bytes for file in files)
+    n_read = 0
+
+    def read(n: int) -> None:
+        nonlocal n_read
+        n_read += n
+        if on_bytes:
+            on_bytes(n_read, n_bytes)
+
+    problems = [*sum_problems(out, manifest), *total_problems(manifest)]
+    for file in files:
+        problems += file_problems(out, file, read)
+    for i, shard in enumerate(manifest.shards):
+        problems += shard_problems(out, manifest, shard)
+        problems += index_problems(out, manifest, i)
+    return Verification(
+        n_files=len(files) + 2,
+        n_bytes=n_bytes,
+        n_tokens=manifest.totals.n_tokens,
+        n_documents=manifest.totals.n_documents,
+        problems=tuple(problems),
+    )
+
+
+def sum_problems(out: Path, manifest: Manifest) -> Iterator[str]:
+    """SHA256SUMS must list the files of the manifest with the same digests, and the manifest itself."""
+    expected = {shard.file: shard.sha256 for shard in manifest.shards}
+    expected |= {shard.index.file: shard.index.sha256 for shard in manifest.shards}
+    expected[MANIFEST] = hashlib.sha256((out / MANIFEST).read_bytes()).hexdigest()
+    try:
+        lines = (out / SUMS).read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        yield f"{SUMS}: missing"
+        return
+    found = {file: digest for digest, _, file in (line.partition("  ") for line in lines)}
+    for file in sorted(expected.keys() | found.keys()):
+        if expected.get(file) != found.get(file):
+            yield f"{SUMS}: {file} has {found.get(file, 'no line')}, expected {expected.get(file, 'no line')}"
+
+
+def total_problems(manifest: Manifest) -> Iterator[str]:
+    """The totals must be the sums of the shards and of the inputs."""
+    totals = manifest.totals
+    if manifest.recipe.fingerprint != manifest.fingerprint:
+        yield f"{MANIFEST}: the fingerprint is not that of the recipe"
+    for name in ("n_tokens", "n_documents", "n_bytes"):
+        total = sum(getattr(shard, name) for shard in manifest.shards)
+        if total != getattr(totals, name):
+            yield f"{MANIFEST}: {name} is {getattr(totals, name):,} in all, and {total:,} over the shards"
+    for name in ("n_tokens", "n_documents", "n_text_bytes"):
+        total = sum(getattr(entry, name) for entry in manifest.inputs)
+        if total != getattr(totals, name):
+            yield f"{MANIFEST}: {name} is {getattr(totals, name):,} in all, and {total:,} over the inputs"
+
+
+def file_problems(out: Path, file: FileReceipt, on_read: Callable[[int], None]) -> Iterator[str]:
+    """Size and SHA-256 of one file."""
+    path = out / file.file
+    digest = hashlib.sha256()
+    try:
+        if (size := path.stat().st_size) != file.n_bytes:
+            yield f"{file.file}: {size:,} bytes, expected {file.n_bytes:,}"
+            return
+        with path.open("rb", buffering=0) as stream:
+            buffer = memoryview(bytearray(READ_BYTES))
+            while n := stream.readinto(buffer):
+                digest.update(buffer[:n])
+                on_read(n)
+    except FileNotFoundError:
+        yield f"{file.file}: missing"
+        return
+    if digest.hexdigest() != file.sha256:
+        yield f"{file.file}: SHA-256 {digest.hexdigest()}, expected {file.sha256}"
+
+
+def shard_problems(out: Path, manifest: Manifest, shard: ShardReceipt) -> Iterator[str]:
+    """The header must say what the manifest says, and the tokens must fill the file to its end."""
+    itemsize = np.dtype(manifest.tokenizer.dtype).itemsize
+    try:
+        header = format_named(manifest.recipe.format).read_header(out / shard.file, itemsize)
+    except FileNotFoundError:
+        return
+    except DamageError as error:
+        yield f"{shard.file}: {error.message}"
+        return
+    if (header.n_tokens, header.itemsize) != (shard.n_tokens, itemsize):
+        yield (
+            f"{shard.file}: {header.n_tokens:,} tokens of {header.itemsize} bytes by its header, "
+            f"expected {shard.n_tokens:,} of {itemsize}"
+        )
+    if header.n_bytes + shard.n_tokens * itemsize != shard.n_bytes:
+        yield f"{shard.file}: {shard.n_tokens:,} tokens do not fill {shard.n_bytes:,} bytes"
+
+
+def index_problems(out: Path, manifest: Manifest, shard_index: int) -> Iterator[str]:
+    """The index must have a row for each document, and the documents must follow one another without a gap."""
+    shard = manifest.shards[shard_index]
+    n_tokens_from_here = sum(later.n_tokens for later in manifest.shards[shard_index:])
+    name = shard.index.file
+    try:
+        index = Index(out / name)
+    except FileNotFoundError:
+        return
+    except pa.ArrowException as error:
+        yield f"{name}: not an Arrow file: {error}"
+        return
+    n_rows, end = 0, None
+    for i in range(index.n_batches):
+        batch = index.batch(i)
+        starts, lengths = batch.column("start").to_numpy(), batch.column("length").to_numpy()
+        ends = starts + lengths
+        n_rows += len(starts)
+        if (end is not None and end != starts[0]) or not np.array_equal(ends[:-1], starts[1:]):
+            yield f"{name}: documents overlap or leave a gap"
+        if int(starts[-1]) > shard.n_tokens or int(ends[-1]) > n_tokens_from_here:
+            yield f"{name}: a document ends at {int(ends[-1]):,}, behind the last token"
+        if int(batch.column("input").to_numpy().max()) >= len(manifest.inputs):
+            yield f"{name}: a document names an input that is not in the manifest"
+        end = ends[-1]
+    if n_rows != shard.n_documents:
+        yield f"{name}: {n_rows:,} documents, expected {shard.n_documents:,}"
