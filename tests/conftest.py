@@ -49,7 +49,9 @@ def write_arrow(path: Path, texts, stream=True, batch_rows=100) -> Path:
 
 
 def jsonl_bytes(texts) -> bytes:
-    return b"".join(json.dumps({"id": i, "text": t}, ensure_ascii=i % 2 == 0).encode() + b"\n" for i, t in enumerate(texts))
+    return b"".join(
+        json.dumps({"id": i, "text": t}, ensure_ascii=i % 2 == 0).encode() + b"\n" for i, t in enumerate(texts)
+    )
 
 
 def zstd_bytes(data: bytes) -> bytes:

@@ -65,9 +65,7 @@ def expected(mixed_corpus, tmp_path_factory):
 def test_unit_batch_and_bucket_size_and_source_format_change_no_byte(
     which, source, unit_bytes, batch_bytes, bucket_bytes, mixed_corpus, expected, tmp_path
 ):
-    options = RunOptions(
-        executor="inline", unit_bytes=unit_bytes, batch_bytes=batch_bytes, bucket_bytes=bucket_bytes
-    )
+    options = RunOptions(executor="inline", unit_bytes=unit_bytes, batch_bytes=batch_bytes, bucket_bytes=bucket_bytes)
     manifest = prepare_inline(mixed_corpus[source], tmp_path / str(next(counter)), options, **FIELDS[which])
     assert digests(manifest) == expected[which]
 

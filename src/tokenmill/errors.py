@@ -59,7 +59,8 @@ def did_you_mean(word: str, choices: list[str]) -> str | None:
     """Return a hint that names the closest choice, or all of them."""
     from difflib import get_close_matches
 
-    close = get_close_matches(word, choices, n=1)
+    by_lower = {choice.lower(): choice for choice in choices}
+    close = get_close_matches(word.lower(), by_lower, n=1)
     if close:
-        return f"did you mean `{close[0]}`?"
+        return f"did you mean `{by_lower[close[0]]}`?"
     return "choose one of " + ", ".join(f"`{choice}`" for choice in choices) if choices else None

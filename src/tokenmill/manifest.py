@@ -6,7 +6,9 @@ module's classes it follows.
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -97,14 +99,17 @@ def seal(
     """Write SHA256SUMS and, last of all, the manifest."""
     manifest = manifest_of(recipe, plan, receipts, shards, run)
     data = msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
-    import hashlib
-
-    sums = {shard.file: shard.sha256 for shard in shards}
-    sums |= {shard.index.file: shard.index.sha256 for shard in shards}
-    sums[MANIFEST] = hashlib.sha256(data).hexdigest()
-    write_whole(out / SUMS, "".join(f"{digest}  {file}\n" for file, digest in sums.items()).encode())
+    write_whole(out / SUMS, sums_text(shards, data).encode())
     write_whole(out / MANIFEST, data)
     return manifest
+
+
+def sums_text(shards: Iterable[ShardReceipt], manifest_data: bytes) -> str:
+    """The lines of SHA256SUMS, which `sha256sum -c` reads."""
+    sums = {shard.file: shard.sha256 for shard in shards}
+    sums |= {shard.index.file: shard.index.sha256 for shard in shards}
+    sums[MANIFEST] = hashlib.sha256(manifest_data).hexdigest()
+    return "".join(f"{digest}  {file}\n" for file, digest in sums.items())
 
 
 def manifest_of(

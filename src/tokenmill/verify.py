@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from itertools import zip_longest
 from pathlib import Path
 
 import msgspec
@@ -11,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from tokenmill.errors import DamageError
-from tokenmill.manifest import MANIFEST, SUMS, Manifest, load_manifest
+from tokenmill.manifest import MANIFEST, SUMS, Manifest, load_manifest, sums_text
 from tokenmill.shards import format_named
 from tokenmill.shards.index import Index
 from tokenmill.shards.writer import FileReceipt, ShardReceipt
@@ -67,19 +68,17 @@ def verify(out: str | Path, on_bytes: Callable[[int, int], None] | None = None) 
 
 
 def sum_problems(out: Path, manifest: Manifest) -> Iterator[str]:
-    """SHA256SUMS must list the files of the manifest with the same digests, and the manifest itself."""
-    expected = {shard.file: shard.sha256 for shard in manifest.shards}
-    expected |= {shard.index.file: shard.index.sha256 for shard in manifest.shards}
-    expected[MANIFEST] = hashlib.sha256((out / MANIFEST).read_bytes()).hexdigest()
+    """SHA256SUMS must be what the manifest makes it, and so name the manifest's own digest."""
+    expected = sums_text(manifest.shards, (out / MANIFEST).read_bytes()).splitlines(keepends=True)
     try:
-        lines = (out / SUMS).read_text(encoding="utf-8").splitlines()
+        found = (out / SUMS).read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
     except FileNotFoundError:
         yield f"{SUMS}: missing"
         return
-    found = {file: digest for digest, _, file in (line.partition("  ") for line in lines)}
-    for file in sorted(expected.keys() | found.keys()):
-        if expected.get(file) != found.get(file):
-            yield f"{SUMS}: {file} has {found.get(file, 'no line')}, expected {expected.get(file, 'no line')}"
+    if found != expected:
+        lines = zip_longest(found, expected, fillvalue="nothing")
+        first = next(i for i, (a, b) in enumerate(lines, 1) if a != b)
+        yield f"{SUMS}: differs from {MANIFEST} in line {first}, or {MANIFEST} was changed"
 
 
 def total_problems(manifest: Manifest) -> Iterator[str]:

@@ -38,33 +38,29 @@ def is_text(kind: Any) -> bool:
 
 
 def documents_from_column(column: Any, entry: Input, first_row: int) -> Documents:
-    """Drop nulls (counted) and check UTF-8; no copy of the text where the column is string or large_string already."""
+    """Check UTF-8 and drop nulls (counted). The text of a string or large_string column is not copied."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    n_rows = len(column)
-    rows = np.arange(n_rows, dtype=np.uint32)
-    skipped = {}
-    if column.null_count:
-        valid = column.is_valid()
-        rows = rows[valid.to_numpy(zero_copy_only=False)]
-        skipped = {"null": n_rows - len(rows)}
-        column = pc.drop_null(column)
     try:
         texts = column.cast(pa.large_string())
         texts.validate(full=True)
     except pa.ArrowInvalid:
         raise DataError(
-            f"invalid UTF-8 in `{entry.path}`, row {first_row + bad_row(column, rows):,}",
+            f"invalid UTF-8 in `{entry.path}`, row {first_row + bad_row(column):,}",
             hint="the text column must hold UTF-8",
         ) from None
-    return Documents(texts, rows, n_rows, skipped)
+    rows = np.arange(len(texts), dtype=np.uint32)
+    if texts.null_count == 0:
+        return Documents(texts, rows, len(texts))
+    rows = rows[texts.is_valid().to_numpy(zero_copy_only=False)]
+    return Documents(pc.drop_null(texts), rows, len(texts), {"null": len(texts) - len(rows)})
 
 
-def bad_row(column: Any, rows: Any) -> int:
+def bad_row(column: Any) -> int:
     """Return the row of the first value that is not UTF-8."""
-    for row, value in zip(rows, column.cast(pa.large_binary()), strict=True):
+    for row, value in enumerate(column.cast(pa.large_binary()).to_pylist()):
         try:
-            value.as_py().decode()
+            (value or b"").decode()
         except UnicodeDecodeError:
-            return int(row)
+            return row
     raise AssertionError("Arrow refused a column in which every value is UTF-8")

@@ -43,7 +43,7 @@ AUTO_BYTES = 16_000_000
 # What text shrinks by under gzip and zstd, about; only progress and unit sizes depend on it.
 GUESSED_RATIO = 3
 
-BLANK_LINES_BEFORE = re.compile(rb"\A(?:[ \t\r]*\n)+")
+BLANK_LINES_BEFORE = re.compile(rb"\A(?:[ \t\r]*\n)*(?:[ \t\r]*\Z)?")
 BLANK_LINES_BEHIND = re.compile(rb"(?:\r?\n[ \t\r]*)+\Z")
 
 

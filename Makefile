@@ -1,0 +1,53 @@
+# Each target makes what it needs in .venv; nothing but Python, pip and make is asked for.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test lint types package memory clean
+
+demo: .venv/installed
+	rm -rf out
+	$(BIN)/tokenmill prepare sample -o out
+	$(BIN)/tokenmill verify out
+	$(BIN)/tokenmill inspect out --doc 0 | head -n 5 | cut -c 1-100
+
+test: .venv/tests
+	$(BIN)/pytest
+
+lint: .venv/lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/lint
+	$(BIN)/mypy
+
+# Wheel and sdist, each installed into a clean venv and used once.
+package: .venv/lint
+	rm -rf dist
+	$(BIN)/python -m build --quiet
+	for file in dist/*.whl dist/*.tar.gz; do \
+		rm -rf .venv-package && $(PYTHON) -m venv .venv-package && \
+		.venv-package/bin/pip install --quiet $$file && \
+		(cd / && $(CURDIR)/.venv-package/bin/tokenmill prepare sample -o $(CURDIR)/.venv-package/out -q && \
+		 $(CURDIR)/.venv-package/bin/tokenmill verify $(CURDIR)/.venv-package/out) || exit 1; \
+	done
+	rm -rf .venv-package
+
+# Peak memory over 1 and 10 times the files: make memory CORPUS=folder
+memory: .venv/installed
+	$(BIN)/python -m benchmarks.memory $(CORPUS)
+
+.venv/installed: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --editable .
+	touch $@
+
+.venv/tests: .venv/installed
+	$(BIN)/pip install --quiet --editable '.[test]'
+	touch $@
+
+.venv/lint: .venv/installed
+	$(BIN)/pip install --quiet --editable '.[lint]'
+	touch $@
+
+clean:
+	rm -rf .venv .venv-package out dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

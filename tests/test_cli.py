@@ -1,0 +1,143 @@
+"""The command line: what it prints, where, and with which exit code."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from conftest import write_parquet
+
+import tokenmill
+from tokenmill.cli import cli
+
+COMMANDS = sorted(cli.commands)
+
+
+def run(*arguments, cwd=None, **options):
+    command = [sys.executable, "-m", "tokenmill", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=60, **options)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["prepare", "--help"], ["--version"]])
+def test_help_and_import_load_neither_numpy_nor_pyarrow(arguments):
+    code = (
+        "import sys, tokenmill, tokenmill.cli\n"
+        f"sys.argv = ['tokenmill', *{arguments}]\n"
+        "assert tokenmill.cli.exit_code() == 0\n"
+        "heavy = {'numpy', 'pyarrow', 'awkward', 'gigatoken', 'tiktoken'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(command):
+    done = run(command, "--help")
+    assert done.returncode == 0
+    assert f"tokenmill {command}" in done.stdout.partition("Example")[2]
+
+
+def test_prepare_tells_what_it_made(tmp_path):
+    done = run("prepare", "sample", "-o", "out", "--workers", 1, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Prepared 368,658 tokens of 420 documents in ")
+    assert "train      367,749 tokens, 419 documents in out/train.bin" in done.stdout
+    assert "shard file=val.bin split=val tokens=909" in done.stderr
+    again = run("prepare", "sample", "-o", "out", cwd=tmp_path)
+    assert again.stdout.startswith("Already done: 368,658 tokens of 420 documents\n")
+
+
+def test_json_is_the_only_thing_on_stdout_and_events_are_json_too(tmp_path):
+    done = run("prepare", "sample", "-o", tmp_path / "out", "--json", "--progress", "jsonl")
+    assert json.loads(done.stdout)["totals"]["n_tokens"] == 368_658
+    events = [json.loads(line) for line in done.stderr.splitlines()]
+    assert events[0]["event"] == "planned"
+    assert [event["file"] for event in events if event["event"] == "shard"] == ["val.bin", "train.bin"]
+
+
+def test_quiet_is_quiet(tmp_path):
+    done = run("prepare", "sample", "-o", tmp_path / "out", "-q")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_verify_exits_with_1_on_damage(tmp_path):
+    run("prepare", "sample", "-o", tmp_path / "out", "-q")
+    done = run("verify", tmp_path / "out")
+    assert done.stdout == "OK: 6 files, 751 kB, 368,658 tokens of 420 documents\n"
+    with (tmp_path / "out" / "train.bin").open("r+b") as file:
+        file.write(b"\0\0")
+    done = run("verify", tmp_path / "out")
+    assert done.returncode == 1
+    assert "train.bin: SHA-256 " in done.stdout
+    assert "FAILED: 1 problem" in done.stdout
+    assert json.loads(run("verify", tmp_path / "out", "--json").stdout)["ok"] is False
+
+
+def test_inspect_shows_a_document_and_where_it_came_from(tmp_path):
+    source = write_parquet(tmp_path / "a.parquet", ["first", "second", "third"])
+    run("prepare", source, "-o", tmp_path / "out", "-q", "--no-shuffle", "--val", "1")
+    done = run("inspect", tmp_path / "out", "--doc", 1)
+    assert done.stdout == (
+        "document 1 of 3 (train): 2 tokens\n"
+        "  shard   train.bin, tokens 0 to 2\n"
+        f"  source  {source}, row 1 (counted from 0)\n"
+        "\nsecond\n"
+    )
+    facts = json.loads(run("inspect", tmp_path / "out", "--doc", -1, "--json").stdout)
+    assert (facts["text"], facts["row"], facts["tokens"]) == ("third", 2, [17089, 50256])
+    overview = run("inspect", tmp_path / "out").stdout
+    assert overview.startswith("6 tokens of 3 documents in ")
+    done = run("inspect", tmp_path / "out", "--doc", 3)
+    assert done.returncode == 2
+    assert "there is no document 3" in done.stderr
+
+
+def test_lists_name_every_format_and_tokenizer():
+    assert {row["format"] for row in json.loads(run("formats", "--json").stdout)} == {"nanogpt", "llmc", "npy"}
+    rows = {row["tokenizer"]: row for row in json.loads(run("tokenizers", "--json").stdout)}
+    assert rows["o200k_base"]["end-of-text"] == 199_999
+    assert rows["p50k_base"]["engine"] == "tiktoken"
+    assert "nanoGPT" in run("formats").stdout
+    assert "100277" in run("tokenizers").stdout
+
+
+def test_recipe_file_is_the_command_written_down(tmp_path):
+    (tmp_path / "r.toml").write_text(
+        'sources = ["sample"]\nformat = "llmc"\nshard_tokens = "100K"\nname = "x"\nval = "shard"\n'
+    )
+    done = run("prepare", "--recipe", "r.toml", "-o", "out", "--name", "y", "--json", cwd=tmp_path)
+    recipe = json.loads(done.stdout)["recipe"]
+    assert (recipe["format"], recipe["shard_tokens"], recipe["name"]) == ("llmc", 100_000, "y")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["prepare", "-o", "out"], 2, "no SOURCE given"),
+        (["prepare", "sample"], 2, "Missing option '-o'"),
+        (["prepare", "sampel", "-o", "out"], 2, "hint: did you mean `sample`?"),
+        (["prepare", "sample", "-o", "out", "--tokenizer", "gpt-2"], 2, "hint: did you mean `gpt2`?"),
+        (["prepare", "sample", "-o", "out", "--format", "nanoGPT"], 2, "hint: did you mean `nanogpt`?"),
+        (["prepare", "sample", "-o", "out", "--shard-tokens", "many"], 2, "`many` is not a whole number"),
+        (["prepare", "sample", "-o", "out", "--val", "1.5x"], 2, "`1.5x` is not a whole number"),
+        (["prepare", "sample", "-o", "out", "--shuffle", "1", "--no-shuffle"], 2, "exclude each other"),
+        (["prepare", "sample", "-o", "out", "--recipe", "no.toml"], 2, "recipe file `no.toml` not found"),
+        (["prepare", "sample", "-o", "out", "--recipe", "bad.toml"], 2, "unknown key `tokeniser`"),
+        (["prepare", "sample", "-o", "file"], 2, "a file of that name is in the way"),
+        (["verify", "nowhere"], 2, "is no output of tokenmill"),
+        (["inspect", "nowhere"], 2, "is no output of tokenmill"),
+    ],
+)
+def test_mistakes_get_one_clear_error(arguments, code, message, tmp_path):
+    (tmp_path / "bad.toml").write_text('tokeniser = "gpt2"\n')
+    (tmp_path / "file").write_text("")
+    done = run(*arguments, cwd=tmp_path)
+    assert done.returncode == code
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_version_is_told():
+    assert run("--version").stdout == f"tokenmill, version {tokenmill.__version__}\n"
