@@ -75,7 +75,7 @@ def two_lines(progress: Progress) -> RenderableType:
     else:
         eta = progress.eta_seconds
         left = f"{duration(eta)} left" if eta is not None else "starting"
-        done = f"{progress.fraction:.0%} of {progress.n_units} units"
+        done = f"{len(progress.receipts)}/{progress.n_units} units"
         top.add_row("encoding", ProgressBar(total=1, completed=progress.fraction), done, left)
     elapsed = max(progress.elapsed_seconds, 1e-9)
     parts = [
