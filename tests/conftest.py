@@ -86,7 +86,7 @@ def write_every_format(folder: Path, texts) -> list[Path]:
 
 def prepare_inline(sources, out, options: RunOptions = INLINE, **fields) -> tokenmill.Manifest:
     """Carry out a recipe in this process: most tests need no workers."""
-    from tokenmill.prepare import prepare_recipe
+    from tokenmill.mill import prepare_recipe
 
     sources = [sources] if isinstance(sources, str | Path) else sources
     return prepare_recipe(Recipe(sources=tuple(str(s) for s in sources), **fields), out, options)

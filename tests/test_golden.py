@@ -8,7 +8,7 @@ from conftest import GOLDEN, corpora_folder, needs_corpora, prepare_inline, shar
 import tokenmill
 
 FORMATS = ["nanogpt", "llmc", "npy"]
-NAMES = {"nanogpt": "fineweb", "llmc": "edu_fineweb", "npy": "edufineweb"}
+NAMES = {"nanogpt": None, "llmc": "edu_fineweb", "npy": "edufineweb"}
 
 
 def golden_fields(golden: dict, shard_format: str) -> dict:

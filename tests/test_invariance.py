@@ -15,7 +15,7 @@ counter = itertools.count()
 
 @pytest.mark.parametrize("fields", [{}, {"format": "llmc", "shard_tokens": 50_000}], ids=["nanogpt", "llmc"])
 def test_number_of_workers_changes_no_byte(fields, tmp_path):
-    from tokenmill.prepare import prepare_recipe
+    from tokenmill.mill import prepare_recipe
     from tokenmill.recipe import Recipe
 
     results = []

@@ -31,8 +31,8 @@ def test_unguarded_script_in_a_folder_with_a_stray_numpy_works_and_prints_nothin
 def test_every_public_name_can_be_imported():
     for name in tokenmill.__all__:
         assert getattr(tokenmill, name) is not None
-    import_module("tokenmill.prepare")
-    import_module("tokenmill.verify")
+    import_module("tokenmill.mill")
+    import_module("tokenmill.verification")
     assert callable(tokenmill.prepare)
     assert callable(tokenmill.verify)
     with pytest.raises(AttributeError):

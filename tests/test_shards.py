@@ -164,7 +164,7 @@ def test_output_of_another_recipe_is_refused_with_the_differences(tmp_path):
 
 def test_files_that_are_not_ours_are_not_overwritten(tmp_path):
     (tmp_path / "train.bin").write_bytes(b"precious")
-    with pytest.raises(OutputError, match=r"holds `train\.bin`, which tokenmill would overwrite"):
+    with pytest.raises(OutputError, match=r"holds `train\.bin`, which tokenmill did not make"):
         prepare_inline("sample", tmp_path)
     assert (tmp_path / "train.bin").read_bytes() == b"precious"
 

@@ -13,7 +13,7 @@ from tokenmill import Tokenizer
 from tokenmill.batches import Documents, Tokens
 from tokenmill.errors import DamageError, RecipeError
 from tokenmill.tokenizers.delimiters import delimited
-from tokenmill.tokenizers.disagreements import ODD_CODE_POINTS, documents_with
+from tokenmill.tokenizers.disagreements import ODD_CODE_POINTS, OddCodePoints
 from tokenmill.tokenizers.special import SpecialTextCounter
 from tokenmill.tokenizers.vocabularies import VOCABULARIES
 
@@ -96,7 +96,7 @@ def test_documents_with_odd_code_points_are_found_in_any_slice():
     texts = ["plain", "x\U000323b0", "ࢎ", "", "\u088f", "é", "\U00010940end"]
     batch = documents(["skip \u088f", *texts])
     sliced = Documents(batch.texts.slice(1), batch.rows[1:], len(texts))
-    assert documents_with(ODD_CODE_POINTS["gpt2"], sliced).tolist() == [1, 4, 6]
+    assert OddCodePoints(ODD_CODE_POINTS["gpt2"]).documents(sliced).tolist() == [1, 4, 6]
 
 
 def test_end_of_text_goes_first_last_or_nowhere():

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from tokenmill.errors import TokenmillError
     from tokenmill.inspect import Document, Shards, open_shards
     from tokenmill.manifest import Manifest
-    from tokenmill.prepare import prepare
+    from tokenmill.mill import prepare, prepare_recipe
     from tokenmill.recipe import Recipe, RunOptions
     from tokenmill.tokenizers import Tokenizer
-    from tokenmill.verify import Verification, verify
+    from tokenmill.verification import Verification, verify
 
 _HOMES = {
     "Document": "tokenmill.inspect",
@@ -30,10 +30,11 @@ _HOMES = {
     "Shards": "tokenmill.inspect",
     "Tokenizer": "tokenmill.tokenizers",
     "TokenmillError": "tokenmill.errors",
-    "Verification": "tokenmill.verify",
+    "Verification": "tokenmill.verification",
     "open_shards": "tokenmill.inspect",
-    "prepare": "tokenmill.prepare",
-    "verify": "tokenmill.verify",
+    "prepare": "tokenmill.mill",
+    "prepare_recipe": "tokenmill.mill",
+    "verify": "tokenmill.verification",
 }
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "__version__",
     "open_shards",
     "prepare",
+    "prepare_recipe",
     "verify",
 ]
 
@@ -57,10 +59,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'tokenmill' has no attribute {name!r}")
     from importlib import import_module
 
-    value = getattr(import_module(_HOMES[name]), name)
-    # Stored for good: `prepare` and `verify` are modules too, and importing one would otherwise hide the function.
-    globals()[name] = value
-    return value
+    return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -10,18 +10,27 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
-from tokenmill.batches import TokenRun, id_dtype
+from tokenmill.batches import TokenRun
 from tokenmill.plan import Plan
 from tokenmill.recipe import Recipe, RunOptions, shuffle_kind_and_seed
 from tokenmill.segments import UnitReceipt, read_segment, segment_path
 from tokenmill.shards.writer import ShardReceipt, ShardSequence, SplitRule
 from tokenmill.shuffle import permutation, shuffled_runs
 from tokenmill.tokenizers import Tokenizer
+
+
+class AssemblyProgress(Protocol):
+    """Who wants to know how far the shards are."""
+
+    def scattered(self, n_tokens: int) -> None: ...
+    def written(self, n_tokens: int) -> None: ...
+    def shard_sealed(self, shard: ShardReceipt) -> None: ...
 
 
 def assemble(
@@ -31,10 +40,10 @@ def assemble(
     options: RunOptions,
     out: Path,
     work: Path,
-    on_shard: Callable[[ShardReceipt], None],
+    progress: AssemblyProgress,
 ) -> list[ShardReceipt]:
     """Write the shards of a run and return their receipts."""
-    dtype = id_dtype(Tokenizer(recipe.tokenizer).vocab_size)
+    dtype = np.dtype(Tokenizer(recipe.tokenizer).dtype)
     receipts = in_unit_order(receipts)
     kind, seed = shuffle_kind_and_seed(str(recipe.shuffle))
     n_documents = None
@@ -47,11 +56,13 @@ def assemble(
         assert n_documents is not None
         n_bytes = sum(receipt.n_tokens for receipt in receipts) * dtype.itemsize
         n_buckets = max(1, -(-n_bytes // options.bucket_bytes))
-        runs = shuffled_runs(runs, permutation(kind, n_documents, seed), n_documents, n_buckets, work, dtype)
+        positions = permutation(kind, n_documents, seed)
+        runs = shuffled_runs(runs, positions, n_documents, n_buckets, work, dtype, progress.scattered)
 
-    with ShardSequence(recipe, dtype, out, on_shard) as sequence:
+    with ShardSequence(recipe, dtype, out, progress.shard_sealed) as sequence:
         for split, run in split_runs(runs, recipe, n_documents):
             sequence.append(split, run)
+            progress.written(len(run.ids))
         return sequence.finish()
 
 

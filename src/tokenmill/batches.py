@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,7 @@ class Tokens:
     doc_lengths: npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TokenRun:
     """Consecutive documents of the output: flat ids, and for each document its tokens, its input and its row there."""
 
@@ -84,7 +85,7 @@ class TokenRun:
     def __len__(self) -> int:
         return len(self.doc_lengths)
 
-    @property
+    @cached_property
     def doc_offsets(self) -> npt.NDArray[np.int64]:
         """n + 1 positions in `ids`: where each document begins, and the end."""
         offsets = np.zeros(len(self) + 1, dtype=np.int64)
@@ -110,6 +111,13 @@ class TokenRun:
         return TokenRun(ids, self.doc_lengths[order], self.doc_inputs[order], self.doc_rows[order])
 
 
-def id_dtype(n_vocab: int) -> np.dtype:
-    """The smallest type that holds every id, little-endian."""
-    return np.dtype("<u2") if n_vocab <= 2**16 else np.dtype("<u4")
+def joined(runs: list[TokenRun]) -> TokenRun:
+    """One run of all these, in order."""
+    if len(runs) == 1:
+        return runs[0]
+    return TokenRun(
+        np.concatenate([run.ids for run in runs]),
+        np.concatenate([run.doc_lengths for run in runs]),
+        np.concatenate([run.doc_inputs for run in runs]),
+        np.concatenate([run.doc_rows for run in runs]),
+    )

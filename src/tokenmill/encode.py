@@ -15,11 +15,12 @@ from time import perf_counter
 import msgspec
 import numpy as np
 
-from tokenmill.batches import Documents, id_dtype
+from tokenmill.batches import Documents
 from tokenmill.plan import Span, Unit
 from tokenmill.recipe import Recipe
-from tokenmill.segments import SegmentWriter, SpanReceipt, StageSeconds, UnitReceipt, segment_path
+from tokenmill.segments import SpanReceipt, StageSeconds, UnitReceipt, segment_path, write_batch
 from tokenmill.sources import Input, source_for
+from tokenmill.storage.local import PartialFile, partial_file
 from tokenmill.tokenizers import Tokenizer
 from tokenmill.tokenizers.delimiters import delimited
 from tokenmill.tokenizers.special import SpecialTextCounter
@@ -30,6 +31,7 @@ BEAT_SECONDS = 0.5
 class Job(msgspec.Struct, frozen=True):
     """What a worker needs to know once: the resolved recipe, the inputs, and where segments go."""
 
+    tokenmill: str  # the version of whoever asks
     recipe: Recipe
     inputs: tuple[Input, ...]
     work: str
@@ -55,8 +57,8 @@ class _UnitEncoder:
     def __init__(self, job: Job, unit: Unit, on_beat: Callable[[Beat], None]) -> None:
         self.job, self.unit, self.on_beat = job, unit, on_beat
         self.tokenizer = Tokenizer(job.recipe.tokenizer)
-        self.dtype = id_dtype(self.tokenizer.vocab_size)
-        self.special_text = SpecialTextCounter(self.tokenizer.vocabulary.special_tokens)
+        self.dtype = np.dtype(self.tokenizer.dtype)
+        self.special_text = SpecialTextCounter(self.tokenizer.special_tokens)
         self.skipped: Counter[str] = Counter()
         self.n_special_text_documents = 0
         self.seconds = {"read": 0.0, "encode": 0.0, "write": 0.0}
@@ -65,9 +67,9 @@ class _UnitEncoder:
 
     def encode(self) -> UnitReceipt:
         path = segment_path(Path(self.job.work), self.unit.index)
-        with SegmentWriter(path) as segment:
+        with partial_file(path, hashed=False) as segment:
             spans = tuple(self.encode_span(span, segment) for span in self.unit.spans)
-            segment.commit()
+            segment.rename()
         self.took("write")
         return UnitReceipt(
             unit=self.unit.index,
@@ -77,7 +79,7 @@ class _UnitEncoder:
             seconds=StageSeconds(**self.seconds),
         )
 
-    def encode_span(self, span: Span, segment: SegmentWriter) -> SpanReceipt:
+    def encode_span(self, span: Span, segment: PartialFile) -> SpanReceipt:
         n_rows = n_documents = n_tokens = n_text_bytes = 0
         for documents in self.batches(span):
             self.took("read")
@@ -90,7 +92,7 @@ class _UnitEncoder:
             assert self.job.recipe.eot is not None
             tokens = delimited(tokens, self.dtype, self.job.recipe.eot, self.tokenizer.eot_token)
             self.took("encode")
-            segment.append(tokens, documents.rows)
+            write_batch(segment, tokens, documents.rows)
             self.took("write")
             n_documents += len(documents)
             n_tokens += len(tokens.ids)

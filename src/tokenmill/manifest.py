@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -32,9 +32,9 @@ SCHEMA = 1
 class TokenizerRecord(msgspec.Struct, frozen=True):
     name: str
     identity: str  # a digest of the tokenizer's behavior
-    n_vocab: int
+    vocab_size: int
     eot_token: int
-    dtype: str
+    dtype: Literal["uint16", "uint32"]
     engine: str
     versions: dict[str, str]
 
@@ -42,6 +42,7 @@ class TokenizerRecord(msgspec.Struct, frozen=True):
 class InputRecord(msgspec.Struct, frozen=True):
     path: str
     n_bytes: int
+    mtime_ns: int
     n_rows: int
     n_documents: int
     n_tokens: int
@@ -116,8 +117,6 @@ def manifest_of(
     recipe: Recipe, plan: Plan, receipts: list[UnitReceipt], shards: list[ShardReceipt], run: RunRecord
 ) -> Manifest:
     """Add up the receipts."""
-    from tokenmill.batches import id_dtype
-
     tokenizer = Tokenizer(recipe.tokenizer)
     counts: dict[int, Counter[str]] = {i: Counter() for i in range(len(plan.inputs))}
     skipped: Counter[str] = Counter()
@@ -125,9 +124,14 @@ def manifest_of(
         skipped.update(receipt.skipped)
         for span, done in zip(plan.units[receipt.unit].spans, receipt.spans, strict=True):
             counts[span.input].update(msgspec.structs.asdict(done))
+    n_tokens, n_documents = sum(shard.n_tokens for shard in shards), sum(shard.n_documents for shard in shards)
+    assert n_tokens == sum(receipt.n_tokens for receipt in receipts), (
+        "the shards hold other tokens than the segments did"
+    )
+    assert n_documents == sum(receipt.n_documents for receipt in receipts)
     fields = ("n_rows", "n_documents", "n_tokens", "n_text_bytes")
     inputs = tuple(
-        InputRecord(path=entry.path, n_bytes=entry.size, **{field: counts[i][field] for field in fields})
+        InputRecord(entry.path, entry.size, entry.mtime_ns, **{field: counts[i][field] for field in fields})
         for i, entry in enumerate(plan.inputs)
     )
     return Manifest(
@@ -138,15 +142,15 @@ def manifest_of(
         tokenizer=TokenizerRecord(
             name=tokenizer.name,
             identity=tokenizer.identity,
-            n_vocab=tokenizer.vocab_size,
+            vocab_size=tokenizer.vocab_size,
             eot_token=tokenizer.eot_token,
-            dtype=id_dtype(tokenizer.vocab_size).name,
+            dtype="uint16" if tokenizer.dtype == "<u2" else "uint32",
             engine=tokenizer.engine_name,
             versions=engine_versions(),
         ),
         totals=Totals(
-            n_tokens=sum(shard.n_tokens for shard in shards),
-            n_documents=sum(shard.n_documents for shard in shards),
+            n_tokens=n_tokens,
+            n_documents=n_documents,
             n_text_bytes=sum(entry.n_text_bytes for entry in inputs),
             n_shards=len(shards),
             n_bytes=sum(shard.n_bytes for shard in shards),
@@ -185,5 +189,5 @@ def load_manifest(out: Path) -> Manifest:
         if schema != SCHEMA:
             raise OutputError(f"`{path}` has schema {schema}, and this tokenmill reads {SCHEMA}")
         return msgspec.json.decode(data, type=Manifest)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise DamageError(f"`{path}` is damaged: {error}") from None

@@ -1,7 +1,7 @@
 """Inputs -> ordered units.
 
 In: a resolved recipe. Out: the input files in order, and the units of work that cover them, in order. Reads
-listings, footers and (for plain text) the first megabytes, never the data. The plan depends on the recipe and
+listings, footers and (for plain text) the first 16 MB, never all of the data. The plan depends on the recipe and
 the files alone, never on the workers; and the cutting changes no byte of the output.
 """
 
@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import msgspec
 
-from tokenmill.errors import SourceError
+from tokenmill.errors import RecipeError, SourceError
 from tokenmill.recipe import Recipe
 from tokenmill.sources import Input, list_inputs, source_for
 
@@ -23,7 +23,7 @@ MAX_UNIT_BYTES = 48_000_000
 
 
 class Span(msgspec.Struct, frozen=True, array_like=True):
-    """A part of one input: row groups, record batches or bytes `start` to `stop`, whichever its kind counts in."""
+    """A stretch of one input: row groups, record batches or bytes `start` to `stop`, whichever its kind counts in."""
 
     input: int
     start: int
@@ -48,23 +48,25 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of text, as far as the listing tells: exact for Parquet, Arrow and text, a guess for gz and zst."""
+        """Bytes of text, as far as the listing tells: about right, but a guess for Arrow, gz and zst."""
         return sum(unit.n_bytes for unit in self.units)
 
 
 def plan_units(recipe: Recipe, unit_bytes: int | None = None) -> Plan:
     """List the inputs and cut them into units."""
     inputs = list_inputs(recipe)
-    pieces = [source_for(entry).atom_bytes(entry, recipe) for entry in inputs]
-    if not any(pieces):
+    if recipe.documents != "auto" and not any(entry.kind == "text" for entry in inputs):
+        raise RecipeError("`--separator` and `--documents` are for plain text, and no input is", hint="leave them out")
+    atoms = [source_for(entry).atom_bytes(entry, recipe) for entry in inputs]
+    if not any(atoms):
         names = ", ".join(f"`{source}`" for source in recipe.sources)
         raise SourceError(f"nothing to read: {names} holds no documents", hint="are these the right files?")
     if unit_bytes is None:
-        total = sum(sum(sizes) for sizes in pieces)
+        total = sum(sum(sizes) for sizes in atoms)
         unit_bytes = min(max(total // UNITS_WANTED, MIN_UNIT_BYTES), MAX_UNIT_BYTES)
     spans = [
         span
-        for index, (entry, sizes) in enumerate(zip(inputs, pieces, strict=True))
+        for index, (entry, sizes) in enumerate(zip(inputs, atoms, strict=True))
         for span in cut_spans(index, sizes, unit_bytes, divisible=entry.divisible)
     ]
     return Plan(tuple(inputs), tuple(pack_units(spans, unit_bytes)))
@@ -72,7 +74,7 @@ def plan_units(recipe: Recipe, unit_bytes: int | None = None) -> Plan:
 
 def cut_spans(input_index: int, atom_bytes: list[int], unit_bytes: int, *, divisible: bool) -> list[Span]:
     """Cut one input into spans of about `unit_bytes`: between atoms, or between any two bytes if it is divisible."""
-    if divisible:
+    if divisible and atom_bytes:
         (size,) = atom_bytes
         n_spans = max(1, -(-size // unit_bytes))
         cuts = [size * i // n_spans for i in range(n_spans + 1)]

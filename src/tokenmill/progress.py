@@ -24,6 +24,8 @@ class Progress:
         self.receipts: list[UnitReceipt] = []
         self.shards: list[ShardReceipt] = []
         self.n_documents = 0
+        self.n_scattered_tokens = 0  # into buckets, when the order is shuffled
+        self.n_written_tokens = 0  # into shards
         self._unit_bytes = {unit.index: unit.n_bytes for unit in plan.units}
         self._n_bytes_done = 0  # as planned, of finished units
         self._n_text_bytes = 0
@@ -61,6 +63,14 @@ class Progress:
             self._seconds[stage] += getattr(receipt.seconds, stage)
         self._on_progress(self)
 
+    def scattered(self, n_tokens: int) -> None:
+        self.n_scattered_tokens += n_tokens
+        self._on_progress(self)
+
+    def written(self, n_tokens: int) -> None:
+        self.n_written_tokens += n_tokens
+        self._on_progress(self)
+
     def shard_sealed(self, shard: ShardReceipt) -> None:
         self.shards.append(shard)
         self._on_progress(self)
@@ -89,6 +99,13 @@ class Progress:
             return 1.0
         begun = sum(min(beat.n_text_bytes, self._unit_bytes[beat.unit]) for beat in list(self._beats.values()))
         return (self._n_bytes_done + begun) / max(1, self.n_planned_bytes)
+
+    @property
+    def written_fraction(self) -> float:
+        """How much of the tokens is in shards; on the way through buckets they count half."""
+        if not self.n_scattered_tokens:
+            return self.n_written_tokens / max(1, self.n_tokens)
+        return (self.n_scattered_tokens + self.n_written_tokens) / max(1, 2 * self.n_tokens)
 
     @property
     def eta_seconds(self) -> float | None:

@@ -7,6 +7,7 @@ hashed and stored.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
 import re
@@ -16,7 +17,7 @@ from typing import Literal
 
 import msgspec
 
-from tokenmill.errors import RecipeError
+from tokenmill.errors import RecipeError, SourceError, did_you_mean
 from tokenmill.shards import format_named
 from tokenmill.sources.catalog import CATALOG
 
@@ -34,7 +35,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     tokenizer: str = "gpt2"
     eot: Eot | None = None
     format: str = "nanogpt"
-    name: str = "fineweb"
+    name: str | None = None
     shard_tokens: int | None = None
     # A fraction of the documents, a number of documents, "shard" (the first one) or "none".
     val: float | int | str | None = None
@@ -45,16 +46,20 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         """Return this recipe with every default filled in and local sources absolute, or say what is wrong."""
         from tokenmill.tokenizers import Tokenizer
 
-        shard_format = format_named(self.format)
+        try:  # a Recipe made in Python has had no types checked
+            checked = msgspec.convert(msgspec.to_builtins(self), Recipe)
+        except (msgspec.ValidationError, TypeError) as error:
+            raise RecipeError(f"the recipe is malformed: {error}") from None
         tokenizer = Tokenizer(self.tokenizer)
-        defaults = shard_format.defaults
+        defaults = format_named(self.format).defaults
         resolved = msgspec.structs.replace(
-            self,
+            checked,
             sources=tuple(absolute_source(source) for source in self.sources),
-            documents="separator" if self.separator is not None else self.documents,
+            documents="separator" if self.separator is not None and self.documents == "auto" else self.documents,
             tokenizer=tokenizer.name,
             eot=self.eot or defaults.eot,
-            shard_tokens=self.shard_tokens or defaults.shard_tokens,
+            name=self.name or defaults.name,
+            shard_tokens=defaults.shard_tokens if self.shard_tokens is None else self.shard_tokens,
             val=defaults.val if self.val is None else self.val,
             shuffle=self.shuffle or defaults.shuffle,
         )
@@ -80,8 +85,16 @@ class RunOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     unit_bytes: int | None = None  # None: from the listing, see plan.py
     # Text in one call of the engine: small enough to stay in cache, large enough to make the call's cost vanish.
     batch_bytes: int = 4_000_000
-    # Tokens that a shuffled run holds in memory at once (twice, while they are put in order).
+    # Tokens that a shuffled run puts in order at once; it holds about three times that in memory.
     bucket_bytes: int = 64_000_000
+
+    def __post_init__(self) -> None:
+        for name in ("workers", "unit_bytes", "batch_bytes", "bucket_bytes"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise RecipeError(f"{name} must be at least 1, not {value}")
+        if self.executor not in ("processes", "inline"):
+            raise RecipeError(f"unknown executor `{self.executor}`", hint="choose `processes` or `inline`")
 
     @property
     def n_workers(self) -> int:
@@ -96,7 +109,7 @@ def check_recipe(recipe: Recipe) -> None:
     """Refuse what could not work, before any work is done."""
     if not recipe.sources:
         raise RecipeError("no source given", hint="name a file, a folder, a glob, or `sample`")
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", recipe.name):
+    if recipe.name and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", recipe.name):
         raise RecipeError(f"name `{recipe.name}` is not a plain file name prefix (letters, digits, `.`, `_`, `-`)")
     if recipe.documents == "separator" and not recipe.separator:
         raise RecipeError(
@@ -144,7 +157,14 @@ def absolute_source(source: str) -> str:
     """A source that means the same from every working folder; names of the catalog stay as they are."""
     if source in CATALOG and not Path(source).exists():
         return source
-    return str(Path(os.path.abspath(Path(source).expanduser())))  # noqa: PTH100 - resolve() would follow links
+    try:
+        source.encode()
+    except UnicodeEncodeError:
+        raise SourceError(f"the name {source!r} is not UTF-8", hint="rename it") from None
+    path = Path(os.path.expanduser(source))  # noqa: PTH111 - Path.expanduser raises on a file called ~x
+    if glob.has_magic(source) and not path.exists() and not path.is_absolute():
+        return str(Path(glob.escape(str(Path.cwd()))) / path)
+    return str(Path.cwd() / path)
 
 
 def toml_mapping(path: str | Path) -> dict[str, object]:
@@ -157,19 +177,22 @@ def toml_mapping(path: str | Path) -> dict[str, object]:
 
 
 def recipe_from_mapping(mapping: dict[str, object], *, where: str) -> Recipe:
-    """Check a plain mapping against the recipe's fields and types."""
-    from tokenmill.errors import did_you_mean
-
+    """Check a mapping against the recipe's fields; sizes, val and shuffle may be spelled as on the command line."""
     names = [field.name for field in msgspec.structs.fields(Recipe)]
     for key in mapping:
         if key not in names:
             raise RecipeError(f"unknown key `{key}` in {where}", hint=did_you_mean(key, names))
-    if isinstance(mapping.get("sources"), str):
-        mapping = {**mapping, "sources": [mapping["sources"]]}
-    if isinstance(mapping.get("shard_tokens"), str):
-        mapping = {**mapping, "shard_tokens": parse_count(str(mapping["shard_tokens"]))}
+    fields = dict(mapping)
+    if isinstance(sources := fields.get("sources"), str):
+        fields["sources"] = [sources]
+    if isinstance(shard_tokens := fields.get("shard_tokens"), str):
+        fields["shard_tokens"] = parse_count(shard_tokens)
+    if isinstance(val := fields.get("val"), str):
+        fields["val"] = parse_val(val)
+    if isinstance(shuffle := fields.get("shuffle"), str | int):
+        fields["shuffle"] = parse_shuffle(str(shuffle))
     try:
-        return msgspec.convert(mapping, Recipe)
+        return msgspec.convert(fields, Recipe)
     except msgspec.ValidationError as error:
         raise RecipeError(f"{where}: {error}") from None
 

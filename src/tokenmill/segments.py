@@ -1,28 +1,25 @@
 """Segments: the tokens of one unit on disk, until they are in a shard.
 
-    offset         type        content
-    0              dtype[T]    token ids, end-of-text included
-    T * itemsize   uint32[D]   tokens of each document
-    ... + 4 * D    uint32[D]   row of each document, counted from the beginning of its span
-
-T and D are in the unit's receipt, and so are the documents of each span. Committed by rename.
+A file of frames, one for each batch that was encoded; a frame never holds documents of two spans. The receipt says
+how many documents each span has. Committed by rename; not synced, since a lost segment is made again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import BinaryIO, Self
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.batches import TokenRun, Tokens
+from tokenmill.batches import TokenRun, Tokens, joined
 from tokenmill.errors import DataError
+from tokenmill.frames import Writable, read_frames, write_frame
 from tokenmill.plan import Unit
-from tokenmill.storage.local import TEMP_SUFFIX
+
+# Rows count from the beginning of the span: where it begins in the file is not known while it is encoded.
+DOCUMENT = np.dtype([("length", "<u4"), ("row", "<u4")])
 
 
 class SpanReceipt(msgspec.Struct, frozen=True, array_like=True):
@@ -64,47 +61,17 @@ class UnitReceipt(msgspec.Struct, frozen=True):
         return sum(span.n_text_bytes for span in self.spans)
 
 
-class SegmentWriter:
-    """Appends batches to a segment; ids go to disk at once, lengths and rows (8 bytes a document) at the end."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._temp_path = path.with_name(path.name + TEMP_SUFFIX)
-        self._file: BinaryIO = self._temp_path.open("wb", buffering=0)
-        self._lengths: list[npt.NDArray[np.uint32]] = []
-        self._rows: list[npt.NDArray[np.uint32]] = []
-
-    def append(self, tokens: Tokens, rows: npt.NDArray[np.uint32]) -> None:
-        if len(tokens.doc_lengths) and int(tokens.doc_lengths.max()) >= 2**32:
-            raise DataError("a document has more than 2^32 tokens")
-        write_all(self._file, tokens.ids)
-        self._lengths.append(tokens.doc_lengths.astype(np.uint32))
-        self._rows.append(rows)
-
-    def commit(self) -> None:
-        for arrays in (self._lengths, self._rows):
-            write_all(self._file, np.concatenate([np.empty(0, np.uint32), *arrays]))
-        self._file.close()
-        self._temp_path.replace(self._path)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._file.close()
-        self._temp_path.unlink(missing_ok=True)
-
-
-def write_all(file: BinaryIO, array: npt.NDArray[np.unsignedinteger]) -> None:
-    view = np.ascontiguousarray(array).view(np.uint8).data
-    while view.nbytes:
-        view = view[file.write(view) :]
-
-
 def segment_path(work: Path, unit: int) -> Path:
     return work / "units" / f"{unit:07d}.segment"
+
+
+def write_batch(file: Writable, tokens: Tokens, rows: npt.NDArray[np.uint32]) -> None:
+    """Append the documents of one batch to a segment."""
+    if len(tokens.doc_lengths) and int(tokens.doc_lengths.max()) >= 2**32:
+        raise DataError("a document has more than 2^32 tokens")
+    documents = np.empty(len(rows), dtype=DOCUMENT)
+    documents["length"], documents["row"] = tokens.doc_lengths, rows
+    write_frame(file, documents, tokens.ids)
 
 
 def read_segment(
@@ -114,20 +81,19 @@ def read_segment(
 
     `first_rows` says for each span how many rows of its input came before.
     """
-    counts = [span.n_documents for span in receipt.spans]
-    inputs = np.repeat(np.array([span.input for span in unit.spans], dtype=np.uint32), counts)
-    firsts = np.repeat(np.array(first_rows, dtype=np.uint64), counts)
+    runs: list[TokenRun] = []
     with path.open("rb") as file:
-        file.seek(receipt.n_tokens * dtype.itemsize)
-        lengths = np.fromfile(file, dtype=np.uint32, count=receipt.n_documents).astype(np.int64)
-        rows = np.fromfile(file, dtype=np.uint32, count=receipt.n_documents).astype(np.uint64) + firsts
-        file.seek(0)
-        ends = np.cumsum(lengths * dtype.itemsize)
-        start = 0
-        while start < len(lengths):
-            base = ends[start] - lengths[start] * dtype.itemsize
-            stop = max(start + 1, int(np.searchsorted(ends, base + max_bytes, side="right")))
-            of = slice(start, stop)
-            ids = np.fromfile(file, dtype=dtype, count=int(lengths[of].sum()))
-            yield TokenRun(ids, lengths[of], inputs[of], rows[of])
-            start = stop
+        frames = read_frames(file, DOCUMENT, dtype)
+        for span, span_receipt, first_row in zip(unit.spans, receipt.spans, first_rows, strict=True):
+            n_left = span_receipt.n_documents
+            while n_left:
+                documents, ids = next(frames)
+                n_left -= len(documents)
+                lengths = documents["length"].astype(np.int64)
+                inputs = np.full(len(documents), span.input, dtype=np.uint32)
+                runs.append(TokenRun(ids, lengths, inputs, documents["row"].astype(np.uint64) + np.uint64(first_row)))
+                if sum(run.ids.nbytes for run in runs) >= max_bytes:
+                    yield joined(runs)
+                    runs = []
+    if runs:
+        yield joined(runs)

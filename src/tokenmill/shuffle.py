@@ -16,12 +16,14 @@ import numpy.typing as npt
 
 from tokenmill.batches import TokenRun
 from tokenmill.errors import RecipeError
+from tokenmill.frames import read_frames, write_frame
 
 # document numbers -> positions in the output
 Permutation = Callable[[npt.NDArray[np.uint64]], npt.NDArray[np.uint64]]
 
 # The numpy permutation holds 12 bytes a document while it is made: 6.4 GB here. nanoGPT's OpenWebText has 8 million.
 MAX_NUMPY_DOCUMENTS = 2**29
+ARANGE_ROWS = 2**20
 
 
 def permutation(kind: str, n_documents: int, seed: int) -> Permutation:
@@ -37,7 +39,9 @@ def numpy_permutation(n_documents: int, seed: int) -> Permutation:
         )
     order = np.random.default_rng(seed).permutation(n_documents)
     positions = np.empty(n_documents, dtype=np.uint32)
-    positions[order] = np.arange(n_documents, dtype=np.uint32)
+    for start in range(0, n_documents, ARANGE_ROWS):  # in slices: a third array of this length would be too many
+        documents = order[start : start + ARANGE_ROWS]
+        positions[documents] = np.arange(start, start + len(documents), dtype=np.uint32)
     del order
     return lambda documents: positions[documents].astype(np.uint64)
 
@@ -80,22 +84,30 @@ def mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     return values ^ values >> np.uint64(31)
 
 
-# What a bucket knows of a document; a frame of a bucket is n of these and then the documents' ids.
-DOCUMENT = np.dtype([("position", "<u8"), ("row", "<u8"), ("length", "<u8"), ("input", "<u4")])
+# What a bucket knows of a document; buckets are files of frames.
+DOCUMENT = np.dtype([("position", "<u8"), ("row", "<u8"), ("length", "<u4"), ("input", "<u4")])
 
 
 def shuffled_runs(
-    runs: Iterable[TokenRun], positions: Permutation, n_documents: int, n_buckets: int, work: Path, dtype: np.dtype
+    runs: Iterable[TokenRun],
+    positions: Permutation,
+    n_documents: int,
+    n_buckets: int,
+    work: Path,
+    dtype: np.dtype,
+    on_scattered: Callable[[int], None],
 ) -> Iterator[TokenRun]:
     """Yield the documents of `runs` in the order of their positions, one bucket at a time."""
     folder = work / "buckets"
-    folder.mkdir(exist_ok=True)
+    folder.mkdir()
     paths = [folder / f"{i:06d}.bucket" for i in range(n_buckets)]
     per_bucket = -(-n_documents // n_buckets) or 1
     n_scattered = 0
     for run in runs:
         scatter(run, positions(np.arange(n_scattered, n_scattered + len(run), dtype=np.uint64)), per_bucket, paths)
         n_scattered += len(run)
+        on_scattered(len(run.ids))
+    assert n_scattered == n_documents, f"{n_scattered} documents, and the permutation has {n_documents}"
     for path in paths:
         if path.exists():
             yield gathered(path, dtype)
@@ -112,27 +124,20 @@ def scatter(run: TokenRun, positions: npt.NDArray[np.uint64], per_bucket: int, p
     documents["row"] = run.doc_rows
     documents["length"] = run.doc_lengths
     documents["input"] = run.doc_inputs
-    edges = np.searchsorted(buckets[order], np.arange(len(paths) + 1))
+    edges = np.searchsorted(buckets[order], np.arange(len(paths) + 1)).tolist()
     offsets = run.doc_offsets
     for path, start, stop in zip(paths, edges, edges[1:], strict=False):
         if start < stop:
             with path.open("ab") as file:
-                file.write(np.array(stop - start, dtype="<u8").tobytes())
-                file.write(documents[start:stop].data)
-                file.write(run.ids[offsets[start] : offsets[stop]].data)
+                write_frame(file, documents[start:stop], run.ids[offsets[start] : offsets[stop]])
 
 
 def gathered(path: Path, dtype: np.dtype) -> TokenRun:
     """Read a bucket and put its documents in order."""
-    documents, ids = [], []
     with path.open("rb") as file:
-        while header := file.read(8):
-            frame = np.fromfile(file, dtype=DOCUMENT, count=int.from_bytes(header, "little"))
-            documents.append(frame)
-            ids.append(np.fromfile(file, dtype=dtype, count=int(frame["length"].sum())))
-    every = np.concatenate(documents)
-    run = TokenRun(
-        np.concatenate(ids), every["length"].astype(np.int64), every["input"].astype(np.uint32), every["row"]
-    )
-    ids.clear()
-    return run.reordered(np.argsort(every["position"]))
+        frames = list(read_frames(file, DOCUMENT, dtype))
+    documents = np.concatenate([documents for documents, _ in frames])
+    ids = np.concatenate([ids for _, ids in frames])
+    del frames
+    run = TokenRun(ids, documents["length"].astype(np.int64), documents["input"], documents["row"])
+    return run.reordered(np.argsort(documents["position"]))

@@ -11,11 +11,14 @@ import os
 import signal
 import sys
 import traceback
+from contextlib import suppress
+from typing import BinaryIO
 
 import msgspec
 
+from tokenmill import __version__
 from tokenmill.encode import Beat, Job, encode_unit
-from tokenmill.errors import TokenmillError
+from tokenmill.errors import BY_NAME, TokenmillError, WorkerError
 from tokenmill.plan import Unit
 from tokenmill.segments import UnitReceipt
 
@@ -25,11 +28,21 @@ class Done(msgspec.Struct, frozen=True, tag=True):
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """Why a unit could not be encoded; `error` is the name of a class in errors.py, or None for a bug of ours."""
+    """Why a unit could not be encoded: an error of errors.py by name, an error of the system by number, or a bug."""
 
-    error: str | None
     message: str
+    error: str | None = None
     hint: str | None = None
+    errno: int | None = None
+    filename: str | None = None
+
+    def as_error(self) -> Exception:
+        """The error as it was in the worker."""
+        if self.error is not None:
+            return BY_NAME[self.error](self.message, hint=self.hint)
+        if self.errno is not None:
+            return OSError(self.errno, self.message, self.filename)
+        return RuntimeError(f"in a worker:\n{self.message}")
 
 
 Message = Beat | Done | Failed
@@ -39,23 +52,34 @@ def main() -> None:
     # The parent decides what an interrupt means; a terminal sends it to all of us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Whatever a library prints must not get into the protocol.
-    with os.fdopen(os.dup(sys.stdout.fileno()), "wb", buffering=0) as out:
-        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-        job: Job | None = None
+    with os.fdopen(os.dup(1), "wb") as out:
+        os.dup2(2 if sys.stderr else os.open(os.devnull, os.O_WRONLY), 1)
+        with suppress(BrokenPipeError):  # the parent is gone: so are we
+            serve(sys.stdin.buffer, out)
 
-        def send(message: Message) -> None:
-            out.write(msgspec.json.encode(message) + b"\n")
 
-        for line in sys.stdin.buffer:
-            if job is None:
-                job = msgspec.json.decode(line, type=Job)
-                continue
-            try:
-                send(Done(encode_unit(job, msgspec.json.decode(line, type=Unit), send)))
-            except TokenmillError as error:
-                send(Failed(type(error).__name__, error.message, error.hint))
-            except BaseException:  # a panic in a Rust library is no Exception
-                send(Failed(None, traceback.format_exc()))
+def serve(requests: BinaryIO, out: BinaryIO) -> None:
+    """Answer each unit with beats and then a receipt or a failure."""
+
+    def send(message: Message) -> None:
+        out.write(msgspec.json.encode(message) + b"\n")
+        out.flush()
+
+    job = msgspec.json.decode(requests.readline(), type=Job)
+    for line in requests:
+        try:
+            if job.tokenmill != __version__:
+                raise WorkerError(f"tokenmill {job.tokenmill} started a worker of tokenmill {__version__}")
+            answer: Message = Done(encode_unit(job, msgspec.json.decode(line, type=Unit), send))
+        except BrokenPipeError:
+            raise
+        except TokenmillError as error:
+            answer = Failed(error.message, error=type(error).__name__, hint=error.hint)
+        except OSError as error:  # a full disk, most likely
+            answer = Failed(error.strerror or str(error), errno=error.errno, filename=error.filename)
+        except BaseException:  # a panic in a Rust library is no Exception
+            answer = Failed(traceback.format_exc())
+        send(answer)
 
 
 if __name__ == "__main__":

@@ -48,13 +48,8 @@ def exit_code() -> int:
         say("interrupted", hint="run the same command again; an unfinished output starts over")
         return 130
     except TokenmillError as error:
-        if "-v" in sys.argv or "--verbose" in sys.argv:
-            traceback.print_exc()
         say(error.message, error.hint)
         return error.exit_code
-    except BrokenPipeError:  # `tokenmill inspect out | head`
-        sys.stderr.close()
-        return 0
     except OSError as error:
         place = f": `{error.filename}`" if error.filename else ""
         say(f"{(error.strerror or str(error)).lower()}{place}")

@@ -16,7 +16,7 @@ from tokenmill.cli.words import count, duration, size
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from tokenmill.prepare import OnProgress
+    from tokenmill.mill import OnProgress
     from tokenmill.progress import Progress
 
 PLAIN_SECONDS = 5.0
@@ -27,7 +27,7 @@ JSONL_SECONDS = 1.0
 def progress_display(how: str) -> Iterator[OnProgress | None]:
     """Give the callback that shows progress as asked: auto, plain, jsonl or off."""
     if how == "auto":
-        how = "live" if sys.stderr.isatty() else "plain"
+        how = "live" if sys.stderr and sys.stderr.isatty() else "plain"
     match how:
         case "live":
             with live_display() as show:
@@ -70,8 +70,10 @@ def two_lines(progress: Progress) -> RenderableType:
     for ratio in (None, 1, None, None):
         top.add_column(ratio=ratio, no_wrap=True)
     if progress.encoded:
+        doing = "shuffling" if progress.n_scattered_tokens else "writing"
+        done = f"{count(progress.n_written_tokens)} tokens in shards"
         left = f"{duration(progress.elapsed_seconds)} so far"
-        top.add_row("writing shards", ProgressBar(total=1, pulse=True), f"{len(progress.shards)} sealed", left)
+        top.add_row(doing, ProgressBar(total=1, completed=progress.written_fraction), done, left)
     else:
         eta = progress.eta_seconds
         left = f"{duration(eta)} left" if eta is not None else "starting"
@@ -115,6 +117,7 @@ def run_facts(progress: Progress) -> dict[str, Any]:
         "percent": round(progress.fraction * 100, 1),
         "workers": progress.n_workers,
         "tokens": progress.n_tokens,
+        "tokens_in_shards": progress.n_written_tokens,
         "text_mb": round(progress.n_text_bytes / 1e6, 1),
         "text_mb_per_second": round(progress.n_text_bytes / elapsed / 1e6, 1),
         "tokens_per_second": round(progress.n_tokens / elapsed),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tokenmill.cli.words import plural, size
+from tokenmill.cli.words import eot_place, order_of, plural, size
 
 if TYPE_CHECKING:
     from tokenmill.inspect import Document, Shards
@@ -56,8 +56,9 @@ def overview(shards: Shards) -> str:
     lines = [
         f"{plural(totals.n_tokens, 'token')} of {plural(totals.n_documents, 'document')} in `{shards.out}`",
         f"  format     {recipe.format}, {tokenizer.dtype}, {size(totals.n_bytes)}",
-        f"  tokenizer  {tokenizer.name}, {tokenizer.n_vocab:,} ids, end-of-text {tokenizer.eot_token} ({recipe.eot})",
-        f"  order      {'as in the corpus' if recipe.shuffle == 'none' else f'shuffled ({recipe.shuffle})'}",
+        f"  tokenizer  {tokenizer.name}, {tokenizer.vocab_size:,} ids;"
+        f" end-of-text {tokenizer.eot_token}, {eot_place(str(recipe.eot))}",
+        f"  order      {order_of(str(recipe.shuffle))}",
         f"  text       {size(totals.n_text_bytes)}, {per_token:.2f} bytes a token,"
         f" {totals.n_tokens / max(1, totals.n_documents):,.0f} tokens a document",
         f"  made       {manifest.run.finished} by tokenmill {manifest.tokenmill}",

@@ -32,7 +32,7 @@ def formats(as_json: bool) -> None:
     rows = []
     for name in format_names():
         shard_format = format_named(name)
-        eot, shard_tokens, val, shuffle = shard_format.defaults
+        eot, shard_tokens, val, shuffle, _ = shard_format.defaults
         rows.append(
             {
                 "format": name,
@@ -66,9 +66,9 @@ def tokenizers(as_json: bool) -> None:
                 "tokenizer": name,
                 "ids": tokenizer.vocab_size,
                 "end-of-text": tokenizer.eot_token,
-                "dtype": "uint16" if tokenizer.vocab_size <= 2**16 else "uint32",
+                "dtype": {"<u2": "uint16", "<u4": "uint32"}[tokenizer.dtype],
                 "engine": tokenizer.engine_name,
-                "why": tokenizer.vocabulary.reason,
+                "why": tokenizer.engine_reason,
             }
         )
     print_rows(rows, as_json)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tokenmill.cli.display import progress_display
-from tokenmill.cli.words import count, duration, plural, size
-from tokenmill.recipe import RunOptions, parse_count, parse_shuffle, parse_val, recipe_from_mapping, toml_mapping
+from tokenmill.cli.words import count, duration, eot_place, order_of, plural, size
+from tokenmill.errors import TokenmillError
+from tokenmill.recipe import RunOptions, recipe_from_mapping, toml_mapping
 
 if TYPE_CHECKING:
     from tokenmill.manifest import Manifest
@@ -92,20 +94,28 @@ def prepare(
         tokenmill prepare 'fineweb/*.parquet' -o data --format llmc --shard-tokens 100M
         tokenmill prepare books.txt -o data --tokenizer cl100k_base --separator '<|endoftext|>'
     """
-    from tokenmill.prepare import prepare_recipe
+    from tokenmill.mill import prepare_recipe
 
     if no_shuffle and flags["shuffle"]:
         raise click.UsageError("`--shuffle` and `--no-shuffle` exclude each other")
     if flags["separator"] is not None and flags["documents"]:
         raise click.UsageError("`--separator` and `--documents` exclude each other")
     mapping = toml_mapping(recipe_file) if recipe_file else {}
-    mapping |= recipe_fields(sources, no_shuffle, flags)
+    given = recipe_fields(sources, no_shuffle, flags)
+    if "separator" in given or "documents" in given:  # one of them overrides the other in the file
+        mapping = {name: value for name, value in mapping.items() if name not in ("separator", "documents")}
+    mapping |= given
     if "sources" not in mapping:
         raise click.UsageError("no SOURCE given: a file, a folder, a glob, or `sample`")
     recipe = recipe_from_mapping(mapping, where=f"`{recipe_file}`" if recipe_file else "the options")
-    with progress_display("off" if quiet else progress) as on_progress:
-        already_done = (out / "manifest.json").exists()
-        manifest = prepare_recipe(recipe, out, RunOptions(workers=workers), on_progress)
+    already_done = (out / "manifest.json").exists()
+    try:
+        with progress_display("off" if quiet else progress) as on_progress:
+            manifest = prepare_recipe(recipe, out, RunOptions(workers=workers), on_progress)
+    except TokenmillError:
+        if verbose:
+            traceback.print_exc()
+        raise
     if as_json:
         import msgspec
 
@@ -119,12 +129,6 @@ def recipe_fields(sources: tuple[str, ...], no_shuffle: bool, flags: dict[str, A
     fields = {name: value for name, value in flags.items() if value is not None}
     if sources:
         fields["sources"] = list(sources)
-    if "shard_tokens" in fields:
-        fields["shard_tokens"] = parse_count(fields["shard_tokens"])
-    if "val" in fields:
-        fields["val"] = parse_val(fields["val"])
-    if "shuffle" in fields:
-        fields["shuffle"] = parse_shuffle(fields["shuffle"])
     if no_shuffle:
         fields["shuffle"] = "none"
     return fields
@@ -141,7 +145,7 @@ def summary(manifest: Manifest, out: Path, already_done: bool, verbose: bool) ->
         f"  from       {plural(len(manifest.inputs), 'file')}, {size(totals.n_text_bytes)} of text",
         f"  tokenizer  {tokenizer.name} by {tokenizer.engine} {tokenizer.versions[tokenizer.engine]};"
         f" end-of-text {tokenizer.eot_token}, {eot_place(str(recipe.eot))}",
-        f"  order      {'as in the corpus' if recipe.shuffle == 'none' else f'shuffled ({recipe.shuffle})'}",
+        f"  order      {order_of(str(recipe.shuffle))}",
     ]
     for split, (n_shards, n_documents, n_tokens) in manifest.split_totals().items():
         files = [shard.file for shard in manifest.shards if shard.split == split]
@@ -164,7 +168,3 @@ def summary(manifest: Manifest, out: Path, already_done: bool, verbose: bool) ->
     lines += [f"note: {note}" for note in format_named(recipe.format).notes(recipe, itemsize)]
     lines.append(f"Check it with `tokenmill verify {out}`, look inside with `tokenmill inspect {out} --doc 0`.")
     return "\n".join(lines)
-
-
-def eot_place(eot: str) -> str:
-    return {"first": "before each document", "last": "behind each document", "none": "left out"}[eot]

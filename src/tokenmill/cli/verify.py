@@ -25,11 +25,13 @@ def verify(out: Path, as_json: bool) -> int:
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
-    from tokenmill.verify import verify as run
+    from tokenmill.verification import verify as run
 
     columns = ("hashing", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
+    with Progress(
+        *columns, console=console, transient=True, disable=not (sys.stderr and sys.stderr.isatty())
+    ) as progress:
         bar = progress.add_task("hashing", total=None)
         result = run(out, lambda done, total: progress.update(bar, completed=done, total=total))
     if as_json:

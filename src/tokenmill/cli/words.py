@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Numbers and options as people read them."""
 
 from __future__ import annotations
 
@@ -29,3 +29,11 @@ def duration(seconds: float) -> str:
 def plural(n: int, word: str) -> str:
     """1 document, 2 documents."""
     return f"{n:,} {word}" if n == 1 else f"{n:,} {word}s"
+
+
+def eot_place(eot: str) -> str:
+    return {"first": "before each document", "last": "behind each document", "none": "left out"}[eot]
+
+
+def order_of(shuffle: str) -> str:
+    return "as in the corpus" if shuffle == "none" else f"shuffled ({shuffle})"

@@ -20,7 +20,7 @@ from contextlib import suppress
 import msgspec
 
 from tokenmill.encode import Beat, Job
-from tokenmill.errors import BY_NAME, WorkerError
+from tokenmill.errors import WorkerError
 from tokenmill.plan import Unit
 from tokenmill.recipe import RunOptions
 from tokenmill.segments import UnitReceipt
@@ -92,7 +92,7 @@ class _Crew:
                 process.stdin.flush()
                 self.put(self.receipt(process))
                 self.finish(position)
-        except (BrokenPipeError, EOFError):
+        except (BrokenPipeError, ConnectionError, EOFError):
             self.put(self.death(process, position))
         except Exception as error:
             self.put(error)
@@ -120,17 +120,15 @@ class _Crew:
         assert process.stdout is not None
         while True:
             line = process.stdout.readline()
-            if not line:
-                raise EOFError
+            if not line.endswith(b"\n"):
+                raise EOFError  # it died, perhaps in the middle of a word
             match msgspec.json.decode(line, type=Message):
                 case Beat() as beat:
                     self.put(beat)
                 case Done(receipt):
                     return receipt
-                case Failed(name, message, hint):
-                    if name is None:
-                        raise RuntimeError(f"in a worker:\n{message}")
-                    raise BY_NAME[name](message, hint=hint)
+                case Failed() as failed:
+                    raise failed.as_error()
 
     def put(self, result: UnitReceipt | Beat | Exception) -> None:
         while not self.stopping:
@@ -148,7 +146,7 @@ class _Crew:
         )
 
     def stop(self) -> None:
-        """End every worker: those that wait, by closing their input; those at work, by a signal."""
+        """End every worker, by a signal."""
         self.stopping = True
         with self.changed:
             self.changed.notify_all()

@@ -28,6 +28,7 @@ class Defaults(NamedTuple):
     shard_tokens: int | None  # None: one file a split
     val: float | str
     shuffle: str
+    name: str | None  # None: files have names of their own
 
 
 class Header(NamedTuple):

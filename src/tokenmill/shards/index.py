@@ -5,7 +5,7 @@ shard, in order, in record batches of 65,536 rows, so that row N is in batch N /
 end-of-text, which would be wrong where a text spells it.
 
     start    uint64   position of the document's first token in the shard
-    length   uint64   its tokens, end-of-text included; it may run on into the following shards of its split
+    length   uint64   its tokens, end-of-text included; it may run on into the following shards
     input    uint32   its source: a position in the manifest's list of inputs
     row      uint64   its row there, counted from 0 (for JSONL and lines: the line, counted from 0)
 
@@ -21,14 +21,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokenmill.storage.local import HashedFile
+from tokenmill.errors import DamageError
+from tokenmill.storage.local import PartialFile
 
 BATCH_ROWS = 65_536
 SCHEMA = pa.schema([("start", pa.uint64()), ("length", pa.uint64()), ("input", pa.uint32()), ("row", pa.uint64())])
 
 
+INDEX = "index"
+
+
 def index_name(shard_index: int) -> str:
-    return f"index/{shard_index:06d}.arrow"
+    return f"{INDEX}/{shard_index:06d}.arrow"
 
 
 class IndexWriter:
@@ -36,7 +40,7 @@ class IndexWriter:
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(exist_ok=True)
-        self.file = HashedFile(path)
+        self.file = PartialFile(path)
         self.n_documents = 0
         self._stream = pa.PythonFile(self.file, mode="w")
         self._writer = pa.ipc.new_file(self._stream, SCHEMA)
@@ -80,12 +84,21 @@ class Index:
     """A document index, memory-mapped."""
 
     def __init__(self, path: Path) -> None:
-        self._reader = pa.ipc.open_file(pa.memory_map(str(path)))
+        self._path = path
+        try:
+            self._reader = pa.ipc.open_file(pa.memory_map(str(path)))
+        except (pa.ArrowException, OSError) as error:
+            raise DamageError(f"cannot read the document index `{path}`: {error}") from None
+        if self._reader.schema != SCHEMA:
+            raise DamageError(f"`{path}` is no document index: its columns are {self._reader.schema.names}")
         self.n_batches: int = self._reader.num_record_batches
 
     def batch(self, i: int) -> Any:
         """Record batch `i`, whose first row is i * 65,536."""
-        return self._reader.get_batch(i)
+        try:
+            return self._reader.get_batch(i)
+        except (pa.ArrowException, OSError) as error:
+            raise DamageError(f"cannot read the document index `{self._path}`: {error}") from None
 
     def row(self, document: int) -> dict[str, int]:
         """The entry of one document."""

@@ -36,7 +36,7 @@ class LlmC:
     name = "llmc"
     trainers = "llm.c, modded-nanogpt"
     files = "NAME_val_000000.bin, NAME_train_000001.bin, ..."
-    defaults = Defaults(eot="first", shard_tokens=100_000_000, val="shard", shuffle="none")
+    defaults = Defaults(eot="first", shard_tokens=100_000_000, val="shard", shuffle="none", name="fineweb")
 
     def check(self, recipe: Recipe) -> None:
         if recipe.shard_tokens is not None and recipe.shard_tokens > MAX_SHARD_TOKENS:

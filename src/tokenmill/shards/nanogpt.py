@@ -29,7 +29,7 @@ class NanoGPT:
     trainers = "nanoGPT"
     files = "train.bin, val.bin"
     # train_test_split(test_size=0.0005, seed=2357, shuffle=True) in nanoGPT's data/openwebtext/prepare.py
-    defaults = Defaults(eot="last", shard_tokens=None, val=0.0005, shuffle="numpy:2357")
+    defaults = Defaults(eot="last", shard_tokens=None, val=0.0005, shuffle="numpy:2357", name=None)
 
     def check(self, recipe: Recipe) -> None:
         if recipe.shard_tokens is not None:
@@ -37,6 +37,8 @@ class NanoGPT:
                 "the nanogpt format writes one file a split, so `--shard-tokens` has no meaning",
                 hint="for shards of a fixed size pass `--format llmc` or `--format npy`",
             )
+        if recipe.name is not None:
+            raise RecipeError("the files of the nanogpt format are train.bin and val.bin, so `--name` has no meaning")
         if recipe.val == "shard":
             raise RecipeError(
                 "the nanogpt format has no shards, so `--val shard` has no meaning",

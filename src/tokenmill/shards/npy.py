@@ -14,9 +14,10 @@ build-nanogpt loads every file of the folder whose name contains `train` or `val
 from __future__ import annotations
 
 import io
+from tokenize import TokenError
 from typing import TYPE_CHECKING
 
-from tokenmill.errors import DamageError
+from tokenmill.errors import DamageError, RecipeError
 from tokenmill.shards import Defaults, Header, Split
 
 if TYPE_CHECKING:
@@ -31,10 +32,14 @@ class Npy:
     name = "npy"
     trainers = "build-nanogpt, numpy.load"
     files = "NAME_val_000000.npy, NAME_train_000001.npy, ..."
-    defaults = Defaults(eot="first", shard_tokens=100_000_000, val="shard", shuffle="none")
+    defaults = Defaults(eot="first", shard_tokens=100_000_000, val="shard", shuffle="none", name="fineweb")
 
     def check(self, recipe: Recipe) -> None:
-        pass
+        if recipe.name and ("train" in recipe.name or "val" in recipe.name):
+            raise RecipeError(
+                f"name `{recipe.name}` contains `train` or `val`, and build-nanogpt tells its splits by these",
+                hint="pass another `--name`",
+            )
 
     def notes(self, recipe: Recipe, itemsize: int) -> list[str]:
         return []
@@ -61,7 +66,7 @@ class Npy:
             try:
                 version = npy.read_magic(file)
                 shape, _, dtype = npy.read_array_header_1_0(file)
-            except ValueError as error:
+            except (ValueError, SyntaxError, TokenError) as error:
                 raise DamageError(f"`{path}` does not begin with a header of numpy: {error}") from None
             if version != (1, 0) or len(shape) != 1:
                 raise DamageError(f"`{path}` holds an array of shape {shape}, not a row of token ids")

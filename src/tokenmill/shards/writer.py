@@ -15,12 +15,12 @@ from typing import Literal, Self
 import msgspec
 import numpy as np
 
-from tokenmill.batches import TokenRun
+from tokenmill.batches import TokenRun, joined
 from tokenmill.errors import RecipeError
 from tokenmill.recipe import Recipe
-from tokenmill.shards import ShardFormat, Split, format_named
+from tokenmill.shards import Split, format_named
 from tokenmill.shards.index import IndexWriter, index_name
-from tokenmill.storage.local import HashedFile
+from tokenmill.storage.local import PartialFile
 
 # "by shard": shard 0 is val, the others train.
 SplitRule = Literal["train", "val", "by shard"]
@@ -47,18 +47,15 @@ class ShardReceipt(msgspec.Struct, frozen=True):
 class _OpenShard:
     """A shard and its index, being written."""
 
-    def __init__(self, out: Path, shard_format: ShardFormat, name: str, split: Split, index: int) -> None:
-        self.split, self.index = split, index
-        self.name = shard_format.shard_name(name, split, index)
-        self.format = shard_format
+    def __init__(self, recipe: Recipe, dtype: np.dtype, out: Path, split: Split, number: int) -> None:
+        self.split, self.number, self.dtype = split, number, dtype
+        self.format = format_named(recipe.format)
+        self.name = self.format.shard_name(str(recipe.name), split, number)
         self.n_tokens = 0
-        self.file = HashedFile(out / self.name)
-        self.documents = IndexWriter(out / index_name(index))
-
-    def begin(self, n_tokens: int, dtype: np.dtype) -> None:
-        """Write the header for the number of tokens that is expected."""
-        self.dtype, self.n_expected = dtype, n_tokens
-        self.file.write(self.format.header(n_tokens, dtype))
+        self.n_expected = recipe.shard_tokens or 0
+        self.file = PartialFile(out / self.name)
+        self.index = IndexWriter(out / index_name(number))
+        self.file.write(self.format.header(self.n_expected, dtype))
 
     def append(self, run: TokenRun, start: int, stop: int) -> None:
         """Write the tokens `start` to `stop` of a run, and enter the documents that begin there."""
@@ -70,27 +67,25 @@ class _OpenShard:
 
     def enter(self, run: TokenRun, of: slice, first: int) -> None:
         """Enter documents into the index; `first` is where the run's first token would be in this shard."""
-        self.documents.append(
-            run.doc_offsets[:-1][of] + first, run.doc_lengths[of], run.doc_inputs[of], run.doc_rows[of]
-        )
+        self.index.append(run.doc_offsets[:-1][of] + first, run.doc_lengths[of], run.doc_inputs[of], run.doc_rows[of])
 
     def commit(self) -> ShardReceipt:
         if self.n_tokens != self.n_expected and self.file.n_bytes > self.n_tokens * self.dtype.itemsize:
             self.file.replace_head(self.format.header(self.n_tokens, self.dtype))
-        index_sha256 = self.documents.commit()
+        index_sha256 = self.index.commit()
         return ShardReceipt(
             file=self.name,
             split=self.split,
             n_tokens=self.n_tokens,
-            n_documents=self.documents.n_documents,
+            n_documents=self.index.n_documents,
             n_bytes=self.file.n_bytes,
             sha256=self.file.commit(),
-            index=FileReceipt(index_name(self.index), self.documents.file.n_bytes, index_sha256),
+            index=FileReceipt(index_name(self.number), self.index.file.n_bytes, index_sha256),
         )
 
     def abandon(self) -> None:
         self.file.abandon()
-        self.documents.file.abandon()
+        self.index.file.abandon()
 
 
 class ShardSequence:
@@ -98,7 +93,6 @@ class ShardSequence:
 
     def __init__(self, recipe: Recipe, dtype: np.dtype, out: Path, on_shard: Callable[[ShardReceipt], None]) -> None:
         self.recipe, self.dtype, self.out, self.on_shard = recipe, dtype, out, on_shard
-        self.format = format_named(recipe.format)
         self.receipts: list[ShardReceipt] = []
         self.shard: _OpenShard | None = None
         self.rule: SplitRule | None = None
@@ -111,7 +105,7 @@ class ShardSequence:
             self.end_shard()
         self.rule = rule
         if self.waiting is not None:
-            run = joined(self.waiting, run)
+            run = joined([self.waiting, run])
         position, n_ids = 0, len(run.ids)
         while position < n_ids:
             if self.shard is None or self.room() == 0:
@@ -129,10 +123,9 @@ class ShardSequence:
 
     def next_shard(self) -> None:
         self.seal()
-        index = len(self.receipts)
-        split: Split = ("val" if index == 0 else "train") if self.rule == "by shard" else self.rule or "train"
-        self.shard = _OpenShard(self.out, self.format, self.recipe.name, split, index)
-        self.shard.begin(self.recipe.shard_tokens or 0, self.dtype)
+        number = len(self.receipts)
+        split: Split = ("val" if number == 0 else "train") if self.rule == "by shard" else self.rule or "train"
+        self.shard = _OpenShard(self.recipe, self.dtype, self.out, split, number)
 
     def seal(self) -> None:
         if self.shard is not None:
@@ -153,7 +146,7 @@ class ShardSequence:
             n_tokens = self.shard.n_tokens if self.shard else 0
             raise RecipeError(
                 f"`val shard` needs two shards, and {n_tokens:,} tokens fill only one of {self.recipe.shard_tokens:,}",
-                hint=f"pass `--shard-tokens {max(1, n_tokens // 10)}` or less, `--val 0.01`, or `--val none`",
+                hint="pass fewer `--shard-tokens`, or `--val 0.01`, or `--val none`",
             )
         self.end_shard()
         if not any(receipt.split == "train" for receipt in self.receipts):
@@ -174,12 +167,3 @@ class ShardSequence:
     ) -> None:
         if self.shard is not None:
             self.shard.abandon()
-
-
-def joined(first: TokenRun, second: TokenRun) -> TokenRun:
-    return TokenRun(
-        second.ids if len(first.ids) == 0 else np.concatenate([first.ids, second.ids]),
-        np.concatenate([first.doc_lengths, second.doc_lengths]),
-        np.concatenate([first.doc_inputs, second.doc_inputs]),
-        np.concatenate([first.doc_rows, second.doc_rows]),
-    )

@@ -1,7 +1,7 @@
 """Sources: files in, batches of documents out.
 
 A source is a module with two functions. `atom_bytes` measures an input without reading its data: the text bytes
-of each part that cannot be cut (row groups, record batches), or one size for an input that can be cut anywhere.
+of each stretch that cannot be cut (row groups, record batches), or one size for an input that can be cut anywhere.
 `read` yields the documents of one span of it. Order: sources as given, files sorted by path, documents in file
 order.
 """
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
-from tokenmill.errors import SourceError, did_you_mean
+from tokenmill.errors import DataError, SourceError, did_you_mean
 from tokenmill.sources.catalog import CATALOG
 
 if TYPE_CHECKING:
@@ -40,6 +40,9 @@ KINDS: dict[str, Kind] = {
     ".text": "text",
 }
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
+UNREAD_COMPRESSIONS = (".xz", ".bz2", ".lz4", ".br", ".lzma", ".zip")
+# What Hugging Face datasets puts beside the data.
+SIDE_FILES = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json")
 
 
 class Input(msgspec.Struct, frozen=True):
@@ -62,7 +65,7 @@ class Input(msgspec.Struct, frozen=True):
 
 class Source(Protocol):
     def atom_bytes(self, entry: Input, recipe: Recipe) -> list[int]:
-        """The text bytes of each indivisible part, in order; one size for a divisible input; empty if it has none."""
+        """The bytes of each indivisible stretch, in order; one size for a divisible input; empty if it has none."""
 
     def read(self, entry: Input, span: Span, recipe: Recipe, batch_bytes: int) -> Iterator[Documents]:
         """Yield the documents of a span, about `batch_bytes` of text at a time."""
@@ -79,6 +82,8 @@ def list_inputs(recipe: Recipe) -> list[Input]:
     for source in recipe.sources:
         for path in source_paths(source):
             status = path.stat()
+            if status.st_size == 0 and suffixes(path)[1]:
+                raise DataError(f"`{path}` is empty, not even a compressed nothing: it is truncated")
             entry = Input(str(path), status.st_size, status.st_mtime_ns, *kind_of(path))
             if entry.kind == "text":
                 from tokenmill.sources.text import with_splitting
@@ -98,10 +103,11 @@ def source_paths(source: str) -> list[Path]:
     if path.is_dir():
         return folder_paths(path)
     if glob.has_magic(source):
-        found = sorted(Path(name) for name in glob.glob(source, recursive=True) if Path(name).is_file())
-        if not found:
+        # Sorted like the files of a folder; a set, since `**/**` finds files twice.
+        found = sorted({Path(name) for name in glob.glob(source, recursive=True)}, key=Path.as_posix)
+        if not any(path.is_file() for path in found):
             raise SourceError(f"no file matches `{source}`")
-        return found
+        return [path for path in found if path.is_file()]
     hint = "a source is a file, a folder, a glob, or the name of a known corpus"
     if path.suffix == "" and path.parent == Path.cwd():
         close = did_you_mean(path.name, list(CATALOG))
@@ -110,11 +116,13 @@ def source_paths(source: str) -> list[Path]:
 
 
 def folder_paths(folder: Path) -> list[Path]:
-    """Return the files of a folder that we read, at any depth; hidden ones and those named `_...` are left out."""
+    """Return the files of a folder that we read, at any depth, sorted by path."""
     found = []
-    for path in sorted(folder.rglob("*"), key=str):
-        hidden = any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
-        if not hidden and path.is_file() and suffixes(path)[0] in KINDS:
+    for path in sorted(files_below(folder, set()), key=Path.as_posix):
+        inner, _ = suffixes(path)
+        if path.suffix.lower() in UNREAD_COMPRESSIONS and Path(path.stem).suffix.lower() in KINDS:
+            raise SourceError(f"`{path}` has a compression that tokenmill does not read", hint=endings_hint())
+        if inner in KINDS and path.name not in SIDE_FILES:
             found.append(path)
     if not found:
         raise SourceError(f"no file in `{folder}` has an ending that tokenmill reads", hint=endings_hint())
@@ -126,6 +134,27 @@ def folder_paths(folder: Path) -> list[Path]:
             hint=f"name the ones you mean with a glob, such as `'{folder}/**/*{suffixes(found[0])[0]}'`",
         )
     return found
+
+
+def files_below(folder: Path, seen: set[Path]) -> Iterator[Path]:
+    """Yield files at any depth, through links too; hidden names, names with `_` in front and outputs are left out."""
+    if folder.resolve() in seen or is_output(folder):
+        return
+    seen.add(folder.resolve())  # a link that leads back up must not be followed for ever
+    for path in folder.iterdir():
+        if path.name.startswith((".", "_")):
+            continue
+        if path.is_dir():
+            yield from files_below(path, seen)
+        elif path.is_file():
+            yield path
+
+
+def is_output(folder: Path) -> bool:
+    """Whether a folder is an output of tokenmill, finished or not: no source, even where it lies beside one."""
+    return (folder / ".work" / "recipe.json").exists() or all(
+        (folder / name).exists() for name in ("manifest.json", "SHA256SUMS")
+    )
 
 
 def suffixes(path: Path) -> tuple[str, str]:

@@ -21,55 +21,72 @@ if TYPE_CHECKING:
     from tokenmill.sources import Input
 
 FILE_MAGIC = b"ARROW1"
+STREAM_OFFSET = 8
 
 
 @contextmanager
-def columns_of(entry: Input, recipe: Recipe) -> Iterator[Iterator[Any]]:
-    """Give the text column of each record batch, in order."""
-    if entry.size == 0:
-        raise DataError(f"`{entry.path}` is empty: not an Arrow file")
+def opened(entry: Input) -> Iterator[Any]:
     try:
         with pa.memory_map(entry.path) as file:
-            if file.read(len(FILE_MAGIC)) == FILE_MAGIC:
-                schema, batches = file_batches(file, recipe.text_column, entry.path)
-            else:
-                schema, batches = stream_batches(file, recipe.text_column, entry.path)
-            yield (batch.column(schema.names.index(recipe.text_column)) for batch in batches)
+            yield file
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"cannot read `{entry.path}` as an Arrow file or stream: {error}") from None
 
 
-def read_options(schema: Any, column: str, path: str) -> Any:
-    """Read the text column alone: other columns may be large, or compressed."""
-    check_column(schema, column, path)
-    return pa.ipc.IpcReadOptions(included_fields=[schema.names.index(column)], use_threads=False)
-
-
-def file_batches(file: Any, column: str, path: str) -> tuple[Any, Iterator[Any]]:
-    options = read_options(pa.ipc.open_file(file).schema, column, path)
-    reader = pa.ipc.open_file(file, options=options)
-    return reader.schema, (reader.get_batch(i) for i in range(reader.num_record_batches))
-
-
-def stream_batches(file: Any, column: str, path: str) -> tuple[Any, Iterator[Any]]:
+def is_file_format(file: Any) -> bool:
     file.seek(0)
-    options = read_options(pa.ipc.open_stream(file).schema, column, path)
-    file.seek(0)
-    reader = pa.ipc.open_stream(file, options=options)
-    return reader.schema, iter(reader)
+    return bool(file.read(len(FILE_MAGIC)) == FILE_MAGIC)
 
 
 def atom_bytes(entry: Input, recipe: Recipe) -> list[int]:
-    with columns_of(entry, recipe) as columns:
-        return [column.nbytes for column in columns]
+    """The size of each record batch, all columns, as it lies in the file: no data is read."""
+    with opened(entry) as file:
+        # The file format is the stream format between a magic word and a footer.
+        file.seek(STREAM_OFFSET if is_file_format(file) else 0)
+        reader = pa.ipc.MessageReader.open_stream(file)
+        check_column(pa.ipc.read_schema(reader.read_next_message()), recipe.text_column, entry.path)
+        return [message.body.size for message in reader if message.type == "record batch"]
 
 
 def read(entry: Input, span: Span, recipe: Recipe, batch_bytes: int) -> Iterator[Documents]:
-    with columns_of(entry, recipe) as columns:
-        first_row = 0
-        for i, column in enumerate(columns):
-            if i >= span.stop:
-                break
-            if i >= span.start:
-                yield documents_from_column(column, entry, first_row)
-            first_row += len(column)
+    with opened(entry) as file:
+        batches = file_batches if is_file_format(file) else stream_batches
+        for i, column in batches(file, recipe.text_column, span):
+            yield documents_from_column(column, entry, lambda i=i: n_rows_before(entry, i))  # type: ignore[misc]
+
+
+def text_column_alone(schema: Any, column: str) -> Any:
+    """Options to read nothing but the text column: others may be large, or compressed."""
+    return pa.ipc.IpcReadOptions(included_fields=[schema.names.index(column)], use_threads=False)
+
+
+def file_batches(file: Any, column: str, span: Span) -> Iterator[tuple[int, Any]]:
+    """Yield the text column of each record batch of a span, by number: the footer knows where they are."""
+    reader = pa.ipc.open_file(file, options=text_column_alone(pa.ipc.open_file(file).schema, column))
+    for i in range(span.start, span.stop):
+        yield i, reader.get_batch(i).column(column)
+
+
+def stream_batches(file: Any, column: str, span: Span) -> Iterator[tuple[int, Any]]:
+    """Yield the text column of each record batch of a span; those before it are passed over, by their headers.
+
+    (Not so if they are compressed: pyarrow unpacks the text column of each. Hugging Face's streams are not.)
+    """
+    file.seek(0)
+    options = text_column_alone(pa.ipc.open_stream(file).schema, column)
+    file.seek(0)
+    for i, batch in enumerate(pa.ipc.open_stream(file, options=options)):
+        if i >= span.stop:
+            return
+        if i >= span.start:
+            yield i, batch.column(column)
+
+
+def n_rows_before(entry: Input, batch: int) -> int:
+    """Count the rows before a record batch, for an error message."""
+    with opened(entry) as file:
+        if is_file_format(file):
+            reader = pa.ipc.open_file(file)
+            return sum(reader.get_batch(i).num_rows for i in range(batch))
+        file.seek(0)
+        return sum(one.num_rows for _, one in zip(range(batch), pa.ipc.open_stream(file), strict=False))

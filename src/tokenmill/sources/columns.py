@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +25,8 @@ def check_column(schema: Any, name: str, path: str) -> None:
         if close and len(text_columns) == 1:
             close = f"pass `--text-column {text_columns[0]}`"
         raise RecipeError(f"column `{name}` not found in `{path}`\n  columns: {columns}", hint=close)
+    if schema.names.count(name) > 1:
+        raise RecipeError(f"`{path}` has {schema.names.count(name)} columns named `{name}`")
     kind = schema.field(name).type
     if not is_text(kind):
         raise RecipeError(f"column `{name}` of `{path}` is of type {kind}, not text")
@@ -37,18 +40,23 @@ def is_text(kind: Any) -> bool:
     return any(test(kind) for test in (*text, *raw))
 
 
-def documents_from_column(column: Any, entry: Input, first_row: int) -> Documents:
-    """Check UTF-8 and drop nulls (counted). The text of a string or large_string column is not copied."""
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
+def documents_from_column(column: Any, entry: Input, first_row: Callable[[], int]) -> Documents:
+    """Check the column and drop nulls (counted). The text of a string or large_string column is not copied.
+
+    Everything is validated before it is used: offsets of a damaged file may point anywhere. `first_row` is asked
+    only for an error message.
+    """
     try:
+        column.validate(full=True)
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
         texts = column.cast(pa.large_string())
-        texts.validate(full=True)
-    except pa.ArrowInvalid:
-        raise DataError(
-            f"invalid UTF-8 in `{entry.path}`, row {first_row + bad_row(column):,}",
-            hint="the text column must hold UTF-8",
-        ) from None
+    except (pa.ArrowInvalid, pa.ArrowIndexError) as error:
+        row = bad_row(column)
+        if row is None:
+            raise DataError(f"`{entry.path}` is damaged near row {first_row():,}: {error}") from None
+        hint = "the text column must hold UTF-8"
+        raise DataError(f"invalid UTF-8 in `{entry.path}`, row {first_row() + row:,}", hint=hint) from None
     rows = np.arange(len(texts), dtype=np.uint32)
     if texts.null_count == 0:
         return Documents(texts, rows, len(texts))
@@ -56,11 +64,18 @@ def documents_from_column(column: Any, entry: Input, first_row: int) -> Document
     return Documents(pc.drop_null(texts), rows, len(texts), {"null": len(texts) - len(rows)})
 
 
-def bad_row(column: Any) -> int:
-    """Return the row of the first value that is not UTF-8."""
-    for row, value in enumerate(column.cast(pa.large_binary()).to_pylist()):
+def bad_row(column: Any) -> int | None:
+    """Return the row of the first value that is not UTF-8; None where it is the column itself that is broken."""
+    if pa.types.is_dictionary(column.type):
+        return None
+    raw = column.cast(pa.binary_view() if pa.types.is_string_view(column.type) else pa.large_binary())
+    try:
+        raw.validate(full=True)
+    except (pa.ArrowInvalid, pa.ArrowIndexError):
+        return None
+    for row, value in enumerate(raw.to_pylist()):
         try:
             (value or b"").decode()
         except UnicodeDecodeError:
             return row
-    raise AssertionError("Arrow refused a column in which every value is UTF-8")
+    return None

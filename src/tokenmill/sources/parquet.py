@@ -31,10 +31,8 @@ def opened(entry: Input) -> Iterator[Any]:
 
 def text_sizes(file: Any, column: str) -> list[int]:
     """The uncompressed size of the text column in each row group, from the footer."""
-    index = file.schema_arrow.names.index(column)
-    paths = [file.schema.column(i).path for i in range(len(file.schema))]
-    # A flat column has one leaf; its position differs from the field's where nested columns come before.
-    index = paths.index(column) if column in paths else index
+    # The position among the leaves, which differs from the field's where nested columns come before.
+    index = [file.schema.column(i).path for i in range(len(file.schema))].index(column)
     groups = (file.metadata.row_group(i) for i in range(file.metadata.num_row_groups))
     return [group.column(index).total_uncompressed_size for group in groups]
 
@@ -57,6 +55,7 @@ def read(entry: Input, span: Span, recipe: Recipe, batch_bytes: int) -> Iterator
             columns=[recipe.text_column],
             use_threads=False,
         ):
-            documents = documents_from_column(batch.column(0), entry, first_row)
-            first_row += documents.n_rows
-            yield documents
+            # By name: asking for `a.b` also brings the field b of a struct a.
+            column = batch.column(batch.schema.names.index(recipe.text_column))
+            yield documents_from_column(column, entry, lambda row=first_row: row)  # type: ignore[misc]
+            first_row += len(column)

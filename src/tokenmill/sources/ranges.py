@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tokenmill.sources import Input
 
 BOM = b"\xef\xbb\xbf"
+BLANK = b" \t\r\n"
 SEARCH_BYTES = 1 << 16
 
 
@@ -44,8 +45,7 @@ class Delimiter:
         if self.literal is None:  # paragraphs: go back over the blank run
             while position:
                 step = min(position, SEARCH_BYTES)
-                before = pread(file, position - step, step)
-                kept = len(before.rstrip(b" \t\r\n"))
+                kept = len(pread(file, position - step, step).rstrip(BLANK))
                 position -= step - kept
                 if kept:
                     break
@@ -53,12 +53,43 @@ class Delimiter:
         length = len(self.literal)
         position = max(0, position - length)
         # A separator like "\n\n" overlaps itself, and which matches count depends on where the run began.
+        low, window = position, b""
         while True:
-            low = max(0, position - length + 1)
-            overlapping = pread(file, low, position - low + length - 1).find(self.literal)
+            if low and position - low < length:
+                low = max(0, position - SEARCH_BYTES)
+                window = pread(file, low, position - low + length)
+            begin = max(low, position - length + 1)
+            overlapping = window.find(self.literal, begin - low, position - low + length - 1)
             if overlapping < 0:
                 return position
             position = low + overlapping
+
+    def is_whole(self, match: re.Match[bytes]) -> bool:
+        """Whether a match ends where it does whatever comes behind the text searched: blank runs may go on."""
+        return self.literal is not None or bool(match.string[match.end() :].strip(BLANK))
+
+    def n_settled(self, window: bytes) -> int:
+        """How many bytes at the beginning of a window can have no share in a match that goes on behind it."""
+        if self.literal is None:
+            return len(window.rstrip(BLANK))
+        return max(0, len(window) - len(self.literal) + 1)
+
+    def last_end(self, data: bytes) -> int:
+        """Return the end of the last match in `data`, which begins where a document begins; 0 if there is none."""
+        if self.literal is None:
+            end = 0
+            for match in self.pattern.finditer(data):  # about 0.2 us a paragraph
+                end = match.end()
+            return end
+        if self.overlaps_itself:
+            return len(data) - len(data.split(self.literal)[-1])
+        found = data.rfind(self.literal)
+        return found + len(self.literal) if found >= 0 else 0
+
+    @property
+    def overlaps_itself(self) -> bool:
+        literal = self.literal or b""
+        return any(literal.endswith(literal[:i]) for i in range(1, len(literal)))
 
 
 LINE = Delimiter(re.compile(rb"\n"), b"\n")
@@ -80,18 +111,21 @@ def boundary(file: Any, size: int, position: int, delimiter: Delimiter) -> int:
     """Return the first beginning of a document at or after `position`; `size` where there is none."""
     if position == 0 or position >= size:
         return min(position, size)
-    start = delimiter.in_phase(file, position)
-    want = SEARCH_BYTES
+    start, want = delimiter.in_phase(file, position), SEARCH_BYTES
     while True:
         window = pread(file, start, want)
         at_end = start + len(window) >= size
+        n_done = delimiter.n_settled(window)
         for match in delimiter.pattern.finditer(window):
-            # A match that touches the edge of the window might go on behind it.
-            if start + match.end() >= position and (match.end() < len(window) or at_end):
+            if not at_end and not delimiter.is_whole(match):
+                break
+            if start + match.end() >= position:
                 return start + match.end()
+            n_done = max(n_done, match.end())
         if at_end:
             return size
-        want *= 2
+        start += n_done
+        want = SEARCH_BYTES if n_done else 2 * want
 
 
 @contextmanager
@@ -138,7 +172,7 @@ def read_blocks(entry: Input, span: Span, delimiter: Delimiter | None, block_byt
                 want = min(want, stop - position - len(rest))
             new = file.read(want)
             rest += new
-            cut = len(rest) if not new else delimiter_end(rest, delimiter)
+            cut = len(rest) if not new else delimiter.last_end(rest) if delimiter else 0
             if cut:
                 yield Block.at(position, rest[:cut])
                 rest, position, want = rest[cut:], position + cut, block_bytes
@@ -146,21 +180,6 @@ def read_blocks(entry: Input, span: Span, delimiter: Delimiter | None, block_byt
                 want = max(block_bytes, len(rest))  # doubling: a document of n bytes costs O(n)
             if not new:
                 return
-
-
-def delimiter_end(data: bytes, delimiter: Delimiter | None) -> int:
-    """Return the end of the last delimiter in `data`, which begins where a document begins; 0 where there is none."""
-    if delimiter is None:
-        return 0
-    if delimiter.literal is not None:
-        tail = (
-            data.rpartition(delimiter.literal)[2] if len(delimiter.literal) == 1 else data.split(delimiter.literal)[-1]
-        )
-        return len(data) - len(tail)
-    end = 0
-    for match in delimiter.pattern.finditer(data):  # about 0.2 us a paragraph
-        end = match.end()
-    return end
 
 
 def check_utf8(block: Block, entry: Input) -> None:

@@ -1,7 +1,7 @@
 """Plain text -> documents: by a separator, by line, by paragraph, or one document a file.
 
     separator   the text between two separators, to the byte; nothing before a leading or behind a trailing one
-    line        each line without its line break; blank lines are skipped and counted
+    line        each line without its line break (LF or CRLF); blank lines are skipped and counted
     paragraph   runs of lines between blank lines
     file        the whole file
 
@@ -11,7 +11,6 @@ than that; a larger file is refused, since nobody trains on a document of 40 GB.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ import pyarrow.compute as pc
 from tokenmill.batches import Documents
 from tokenmill.errors import SourceError
 from tokenmill.sources.ranges import (
+    BLANK,
     LINE,
     PARAGRAPH,
     Block,
@@ -42,9 +42,6 @@ AUTO_SEPARATOR = "<|endoftext|>"
 AUTO_BYTES = 16_000_000
 # What text shrinks by under gzip and zstd, about; only progress and unit sizes depend on it.
 GUESSED_RATIO = 3
-
-BLANK_LINES_BEFORE = re.compile(rb"\A(?:[ \t\r]*\n)*(?:[ \t\r]*\Z)?")
-BLANK_LINES_BEHIND = re.compile(rb"(?:\r?\n[ \t\r]*)+\Z")
 
 
 def with_splitting(entry: Input, recipe: Recipe) -> Input:
@@ -77,7 +74,7 @@ def delimiter_of(entry: Input) -> Delimiter | None:
 
 
 def atom_bytes(entry: Input, recipe: Recipe) -> list[int]:
-    if entry.size == 0:
+    if entry.size == 0:  # list_inputs refuses compressed files without a byte
         return []
     return [entry.size * GUESSED_RATIO if entry.compression else entry.size]
 
@@ -98,16 +95,27 @@ def split_block(block: Block, entry: Input) -> Documents:
             return all_rows(without_last_if_empty(texts))
         case "line":
             lines = without_last_if_empty(pc.split_pattern(string_array(block.data), "\n").flatten())
+            if b"\r" in block.data:
+                lines = pc.replace_substring_regex(lines, r"\r$", "")
             blank = pc.match_substring_regex(lines, r"^\s*$")
             rows = np.flatnonzero(~blank.to_numpy(zero_copy_only=False)).astype(np.uint32)
             skipped = {"blank line": len(lines) - len(rows)} if len(rows) < len(lines) else {}
             return Documents(lines.filter(pc.invert(blank)), rows, len(lines), skipped)
         case "paragraph":
-            data = BLANK_LINES_BEHIND.sub(b"", BLANK_LINES_BEFORE.sub(b"", block.data))
-            texts = pc.split_pattern_regex(string_array(data), PARAGRAPH.pattern.pattern.decode()).flatten()
+            data = string_array(without_blank_lines_around(block.data))
+            texts = pc.split_pattern_regex(data, PARAGRAPH.pattern.pattern.decode()).flatten()
             return all_rows(without_last_if_empty(texts))
         case _:
             return all_rows(without_last_if_empty(string_array(block.data)))
+
+
+def without_blank_lines_around(data: bytes) -> bytes:
+    """Cut off the blank lines before the first and behind the last line that is not blank, and its line break."""
+    first, last = len(data) - len(data.lstrip(BLANK)), len(data.rstrip(BLANK))
+    if last == 0:
+        return b""
+    start, end = data.rfind(b"\n", 0, first) + 1, data.find(b"\n", last)
+    return data[start:] if end < 0 else data[start:end].removesuffix(b"\r")
 
 
 def without_last_if_empty(texts: Any) -> Any:

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from tokenmill.errors import RecipeError, did_you_mean
 from tokenmill.tokenizers.vocabularies import VOCABULARIES, Vocabulary
@@ -65,15 +65,29 @@ class Tokenizer:
     @property
     def vocab_size(self) -> int:
         """One more than the largest id, special tokens included."""
-        return self.vocabulary.n_vocab
+        return self.vocabulary.vocab_size
+
+    @property
+    def dtype(self) -> Literal["<u2", "<u4"]:
+        """The smallest type that holds every id, little-endian, as numpy spells it."""
+        return "<u2" if self.vocab_size <= 2**16 else "<u4"
+
+    @property
+    def special_tokens(self) -> Mapping[str, int]:
+        return self.vocabulary.special_tokens
 
     @property
     def eot_token(self) -> int:
-        return self.vocabulary.special_tokens["<|endoftext|>"]
+        return self.special_tokens["<|endoftext|>"]
 
     @property
     def engine_name(self) -> str:
         return "gigatoken" if self.vocabulary.pretokenizer else "tiktoken"
+
+    @property
+    def engine_reason(self) -> str:
+        """Why this engine."""
+        return self.vocabulary.reason
 
     @property
     def engine(self) -> Engine:

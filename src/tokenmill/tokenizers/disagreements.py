@@ -59,26 +59,31 @@ ODD_CODE_POINTS: dict[str, list[tuple[int, int]]] = {
 }
 
 
-def documents_with(code_points: list[tuple[int, int]], documents: Documents) -> npt.NDArray[np.int64]:
-    """Return the indices of the documents that hold one of the code points.
+class OddCodePoints:
+    """Finds the documents that hold one of some code points."""
 
-    One comparison over the whole buffer for each first byte they can begin with (three or four of them, several
-    GB/s each); only the places that match are decoded.
-    """
-    data, offsets = documents.text_bytes, documents.text_offsets
-    begin, end = int(offsets[0]), int(offsets[-1])
-    firsts = np.array([first for first, _ in code_points])
-    lasts = np.array([last for _, last in code_points])
-    hits = [np.empty(0, np.int64)]
-    for lead in sorted({chr(point).encode()[0] for pair in code_points for point in pair}):
-        places = np.flatnonzero(data[begin:end] == lead) + begin
-        if len(places) == 0:
-            continue
-        points = decoded_points(data, places, lead)
-        nearest = np.searchsorted(firsts, points, side="right") - 1
-        odd = (nearest >= 0) & (points <= lasts[nearest])
-        hits.append(places[odd])
-    return np.unique(np.searchsorted(offsets, np.concatenate(hits), side="right") - 1)
+    def __init__(self, ranges: list[tuple[int, int]]) -> None:
+        self._firsts = np.array([first for first, _ in ranges])
+        self._lasts = np.array([last for _, last in ranges])
+        self._leads = sorted({chr(point).encode()[0] for pair in ranges for point in pair})
+
+    def documents(self, documents: Documents) -> npt.NDArray[np.int64]:
+        """Return the indices of the documents that hold one of them.
+
+        One search over the whole buffer for each first byte they can begin with (three or four, above 10 GB/s each);
+        only where that byte occurs is there more to do, and English text hardly has them.
+        """
+        offsets = documents.text_offsets
+        data = documents.text_bytes[offsets[0] : offsets[-1]]
+        text = data.tobytes()
+        hits = [np.empty(0, np.int64)]
+        for lead in self._leads:
+            if text.find(lead) >= 0:
+                places = np.flatnonzero(data == lead)
+                points = decoded_points(data, places, lead)
+                nearest = np.searchsorted(self._firsts, points, side="right") - 1
+                hits.append(places[(nearest >= 0) & (points <= self._lasts[nearest])])
+        return np.unique(np.searchsorted(offsets - offsets[0], np.concatenate(hits), side="right") - 1)
 
 
 def decoded_points(data: npt.NDArray[np.uint8], places: npt.NDArray[np.int64], lead: int) -> npt.NDArray[np.int64]:

@@ -15,7 +15,7 @@ import gigatoken
 import numpy as np
 
 from tokenmill.batches import Documents, Tokens
-from tokenmill.tokenizers.disagreements import ODD_CODE_POINTS, documents_with
+from tokenmill.tokenizers.disagreements import ODD_CODE_POINTS, OddCodePoints
 from tokenmill.tokenizers.tiktoken import TiktokenEngine
 from tokenmill.tokenizers.vocabularies import Vocabulary
 
@@ -27,7 +27,7 @@ class GigatokenEngine:
     def __init__(self, vocabulary: Vocabulary, reference: Callable[[], TiktokenEngine]) -> None:
         assert vocabulary.pretokenizer is not None
         vocabulary.checked_bytes()
-        self._odd_code_points = ODD_CODE_POINTS[vocabulary.pretokenizer]
+        self._odd_code_points = OddCodePoints(ODD_CODE_POINTS[vocabulary.pretokenizer])
         self._reference = reference
         self._tokenizer = gigatoken.Tokenizer.from_tiktoken(
             vocabulary.path, pretokenizer=vocabulary.pretokenizer, special_tokens={}
@@ -43,17 +43,17 @@ class GigatokenEngine:
         offsets = np.asarray(encoded.offsets)
         ids = np.asarray(encoded.content.data)[offsets[0] : offsets[-1]]
         tokens = Tokens(ids, np.diff(offsets))
-        odd = documents_with(self._odd_code_points, documents)
+        odd = self._odd_code_points.documents(documents)
         return self._with_reference_ids(tokens, documents, odd.tolist()) if len(odd) else tokens
 
     def _with_reference_ids(self, tokens: Tokens, documents: Documents, odd: list[int]) -> Tokens:
         """Put the reference's ids in the place of ours for the documents `odd`."""
         ends = np.cumsum(tokens.doc_lengths)
         lengths = tokens.doc_lengths.copy()
-        pieces, done = [], 0
+        spliced, done = [], 0
         for i in odd:
             ids = self._reference().encode_one(documents.texts[i].as_py())
-            pieces += [tokens.ids[done : ends[i] - lengths[i]], ids]
+            spliced += [tokens.ids[done : ends[i] - lengths[i]], ids]
             done = ends[i]
             lengths[i] = len(ids)
-        return Tokens(np.concatenate([*pieces, tokens.ids[done:]]), lengths)
+        return Tokens(np.concatenate([*spliced, tokens.ids[done:]]), lengths)

@@ -31,7 +31,7 @@ class Vocabulary:
     sha256: str
     pattern: str
     special_tokens: Mapping[str, int]
-    n_vocab: int
+    vocab_size: int
     pretokenizer: str | None  # None: gigatoken cannot take it, for `reason`
     reason: str
 
@@ -87,7 +87,7 @@ _R50K = Vocabulary(
     sha256="306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930",
     pattern=_GPT2_PATTERN,
     special_tokens={"<|endoftext|>": 50256},
-    n_vocab=50257,
+    vocab_size=50257,
     pretokenizer="gpt2",
     reason=_SHOWN_EQUAL,
 )
@@ -101,7 +101,7 @@ VOCABULARIES: dict[str, Vocabulary] = {
         sha256="94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069",
         pattern=_GPT2_PATTERN,
         special_tokens={"<|endoftext|>": 50256},
-        n_vocab=50281,
+        vocab_size=50281,
         pretokenizer=None,
         reason="gigatoken takes only dense ranks, and p50k_base leaves out 50256",
     ),
@@ -116,7 +116,7 @@ VOCABULARIES: dict[str, Vocabulary] = {
             "<|fim_suffix|>": 100260,
             "<|endofprompt|>": 100276,
         },
-        n_vocab=100277,
+        vocab_size=100277,
         pretokenizer="gpt4",
         reason=_SHOWN_EQUAL,
     ),
@@ -125,7 +125,7 @@ VOCABULARIES: dict[str, Vocabulary] = {
         sha256="446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
         pattern=_O200K_PATTERN,
         special_tokens={"<|endoftext|>": 199999, "<|endofprompt|>": 200018},
-        n_vocab=200019,
+        vocab_size=200019,
         pretokenizer="o200k",
         reason=_SHOWN_EQUAL,
     ),

@@ -13,14 +13,15 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Literal
 
+from tokenmill import __version__
 from tokenmill.assemble import assemble
 from tokenmill.encode import Job
-from tokenmill.errors import RecipeError
+from tokenmill.errors import DataError, RecipeError, SourceError
 from tokenmill.executors import executor_named
 from tokenmill.manifest import Manifest, seal
 from tokenmill.plan import plan_units
 from tokenmill.progress import Progress
-from tokenmill.recipe import DocumentsBy, Eot, Recipe, RunOptions, parse_count, parse_shuffle, parse_val
+from tokenmill.recipe import DocumentsBy, Eot, Recipe, RunOptions, recipe_from_mapping
 from tokenmill.workspace import claim, discard, finished_manifest
 
 OnProgress = Callable[[Progress], None]
@@ -32,17 +33,17 @@ def prepare_recipe(
     """Carry out a recipe into the folder `out` and return the manifest; a finished output is returned as it is."""
     out, options = Path(out), options or RunOptions()
     recipe = recipe.resolve()
-    if (manifest := finished_manifest(out, recipe)) is not None:
+    plan = plan_units(recipe, options.unit_bytes)
+    if (manifest := finished_manifest(out, recipe, plan.inputs)) is not None:
         return manifest
 
-    plan = plan_units(recipe, options.unit_bytes)
     work = claim(out, recipe)
     progress = Progress(plan, options, on_progress)
-    job = Job(recipe, plan.inputs, str(work), options.batch_bytes)
+    job = Job(__version__, recipe, plan.inputs, str(work), options.batch_bytes)
     encode = executor_named(options.executor)(job, plan.units, options, progress.beat)
     try:
-        shards = assemble(progress.watched(encode), plan, recipe, options, out, work, progress.shard_sealed)
-    except RecipeError:  # this recipe can never be finished: leave the folder to the next one
+        shards = assemble(progress.watched(encode), plan, recipe, options, out, work, progress)
+    except (RecipeError, SourceError, DataError):  # nothing to go on with: leave the folder to the next try
         discard(out, recipe)
         raise
     finally:
@@ -59,7 +60,7 @@ def prepare(
     tokenizer: str = "gpt2",
     format: str = "nanogpt",
     text_column: str = "text",
-    name: str = "fineweb",
+    name: str | None = None,
     shard_tokens: int | str | None = None,
     val: float | int | str | None = None,
     shuffle: int | str | None = None,
@@ -76,17 +77,18 @@ def prepare(
     `shuffle` takes a seed, "none", or "numpy:SEED". Works at the top level of a script without a `__main__` guard
     and in notebooks. `on_progress` is called with the run's progress, from this thread.
     """
-    recipe = Recipe(
-        sources=(str(sources),) if isinstance(sources, str | Path) else tuple(str(source) for source in sources),
-        tokenizer=tokenizer,
-        format=format,
-        text_column=text_column,
-        name=name,
-        shard_tokens=parse_count(shard_tokens) if isinstance(shard_tokens, str) else shard_tokens,
-        val=parse_val(val) if isinstance(val, str) else val,
-        shuffle=None if shuffle is None else parse_shuffle(str(shuffle)),
-        eot=eot,
-        separator=separator,
-        documents=documents,
-    )
+    fields: dict[str, object] = {
+        "sources": [str(source) for source in ([sources] if isinstance(sources, str | Path) else sources)],
+        "tokenizer": tokenizer,
+        "format": format,
+        "text_column": text_column,
+        "name": name,
+        "shard_tokens": shard_tokens,
+        "val": val,
+        "shuffle": shuffle,
+        "eot": eot,
+        "separator": separator,
+        "documents": documents,
+    }
+    recipe = recipe_from_mapping(fields, where="the call of prepare")
     return prepare_recipe(recipe, out, RunOptions(workers=workers, executor=executor), on_progress)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-import pyarrow as pa
 
 from tokenmill.errors import DamageError
 from tokenmill.manifest import MANIFEST, SUMS, Manifest, load_manifest, sums_text
@@ -38,12 +37,7 @@ def verify(out: str | Path, on_bytes: Callable[[int, int], None] | None = None) 
     """Check a finished output against its manifest; `on_bytes` is told the bytes read so far and in all."""
     out = Path(out)
     manifest = load_manifest(out)
-    files = [
-        file
-        for shard in manifest.shards
-        for file in (FileReceipt(shard.file, shard.n_bytes, shard.sha256), shard.index)
-    ]
-    n_bytes = sum(file.n_bytes for file in files)
+    n_bytes = sum(shard.n_bytes + shard.index.n_bytes for shard in manifest.shards)
     n_read = 0
 
     def read(n: int) -> None:
@@ -53,13 +47,13 @@ def verify(out: str | Path, on_bytes: Callable[[int, int], None] | None = None) 
             on_bytes(n_read, n_bytes)
 
     problems = [*sum_problems(out, manifest), *total_problems(manifest)]
-    for file in files:
-        problems += file_problems(out, file, read)
     for i, shard in enumerate(manifest.shards):
-        problems += shard_problems(out, manifest, shard)
-        problems += index_problems(out, manifest, i)
+        found = list(file_problems(out, FileReceipt(shard.file, shard.n_bytes, shard.sha256), read))
+        problems += found or shard_problems(out, manifest, shard)
+        found = list(file_problems(out, shard.index, read))
+        problems += found or index_problems(out, manifest, i)
     return Verification(
-        n_files=len(files) + 2,
+        n_files=2 * len(manifest.shards) + 2,
         n_bytes=n_bytes,
         n_tokens=manifest.totals.n_tokens,
         n_documents=manifest.totals.n_documents,
@@ -112,6 +106,9 @@ def file_problems(out: Path, file: FileReceipt, on_read: Callable[[int], None]) 
     except FileNotFoundError:
         yield f"{file.file}: missing"
         return
+    except OSError as error:
+        yield f"{file.file}: cannot be read: {error.strerror}"
+        return
     if digest.hexdigest() != file.sha256:
         yield f"{file.file}: SHA-256 {digest.hexdigest()}, expected {file.sha256}"
 
@@ -121,8 +118,6 @@ def shard_problems(out: Path, manifest: Manifest, shard: ShardReceipt) -> Iterat
     itemsize = np.dtype(manifest.tokenizer.dtype).itemsize
     try:
         header = format_named(manifest.recipe.format).read_header(out / shard.file, itemsize)
-    except FileNotFoundError:
-        return
     except DamageError as error:
         yield f"{shard.file}: {error.message}"
         return
@@ -140,13 +135,7 @@ def index_problems(out: Path, manifest: Manifest, shard_index: int) -> Iterator[
     shard = manifest.shards[shard_index]
     n_tokens_from_here = sum(later.n_tokens for later in manifest.shards[shard_index:])
     name = shard.index.file
-    try:
-        index = Index(out / name)
-    except FileNotFoundError:
-        return
-    except pa.ArrowException as error:
-        yield f"{name}: not an Arrow file: {error}"
-        return
+    index = Index(out / name)
     n_rows, end = 0, None
     for i in range(index.n_batches):
         batch = index.batch(i)
