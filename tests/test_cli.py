@@ -1,6 +1,7 @@
 """The command line: what it prints, where, and with which exit code."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -137,6 +138,63 @@ def test_mistakes_get_one_clear_error(arguments, code, message, tmp_path):
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
+
+
+def test_two_live_lines_on_a_terminal(tmp_path):
+    """Under a pseudo-terminal: the lines come, and are gone at the end."""
+    import pty
+
+    leader, follower = pty.openpty()
+    source = tmp_path / "a.jsonl"
+    source.write_text('{"text": "' + "word " * 2000 + '"}\n' * 1 + ('{"text": "' + "more words " * 500 + '"}\n') * 4000)
+    command = [sys.executable, "-m", "tokenmill", "prepare", str(source), "-o", str(tmp_path / "out"), "--workers", "1"]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "TOKENIZERS_PARALLELISM": "0"}
+    process = subprocess.Popen(command, stderr=follower, stdout=subprocess.PIPE, text=True, env=environment)
+    os.close(follower)
+    shown = b""
+    try:
+        while data := os.read(leader, 65536):
+            shown += data
+    except OSError:  # Linux's word for the end of a terminal
+        pass
+    summary, _ = process.communicate()
+    assert process.returncode == 0
+    assert b"units" in shown
+    assert b"tokens/s" in shown
+    assert summary.startswith("Prepared ")
+
+
+def test_no_room_for_a_segment_in_a_worker_is_told_and_exits_with_3(tmp_path):
+    """A limit on the size of files, which the system reports much as it does a full disk."""
+    import resource
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+
+    done = run("prepare", "sample", "-o", tmp_path / "out", preexec_fn=limit)
+    assert done.returncode == 3
+    assert "error: file too large" in done.stderr
+    assert "hint: make room" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list((tmp_path / "out").glob("*.bin"))
+
+
+def test_llama_header_and_nanogpt_notes_are_in_the_summary(tmp_path):
+    source = write_parquet(tmp_path / "a.parquet", ["some text"] * 10)
+    common = ["prepare", source, "--tokenizer", "cl100k_base", "--progress", "off", "--val", "1"]
+    assert "llama-3 header" in run(*common, "-o", tmp_path / "1", "--format", "llmc").stdout
+    assert "np.memmap(os.path.join(data_dir, 'train.bin'), dtype=np.uint32" in run(*common, "-o", tmp_path / "2").stdout
+
+
+def test_flags_override_the_way_text_splits_in_a_recipe_file(tmp_path):
+    (tmp_path / "a.txt").write_text("oneZZtwo\nthree\n")
+    (tmp_path / "r.toml").write_text('sources = "a.txt"\nseparator = "ZZ"\nval = "1"\nshuffle = 5\n')
+    by_file = json.loads(run("prepare", "--recipe", "r.toml", "-o", "1", "--json", cwd=tmp_path).stdout)
+    by_flag = json.loads(
+        run("prepare", "--recipe", "r.toml", "--documents", "line", "-o", "2", "--json", cwd=tmp_path).stdout
+    )
+    assert (by_file["recipe"]["documents"], by_file["recipe"]["shuffle"]) == ("separator", "keyed:5")
+    assert (by_flag["recipe"]["documents"], by_flag["recipe"]["separator"]) == ("line", None)
 
 
 def test_version_is_told():

@@ -58,8 +58,8 @@ def expected(mixed_corpus, tmp_path_factory):
 @given(
     which=st.integers(0, len(FIELDS) - 1),
     source=st.integers(0, 10),
-    unit_bytes=st.integers(1, 60_000),
-    batch_bytes=st.integers(1, 30_000),
+    unit_bytes=st.integers(300, 60_000),
+    batch_bytes=st.integers(100, 30_000),
     bucket_bytes=st.integers(1000, 100_000),
 )
 def test_unit_batch_and_bucket_size_and_source_format_change_no_byte(

@@ -95,6 +95,29 @@ def test_a_killed_worker_is_reported_with_its_signal_and_leaves_no_shard(tmp_pat
     assert not (tmp_path / "out" / "train.bin").exists()
 
 
+@pytest.mark.parametrize("fields", [{"workers": 0}, {"batch_bytes": 0}, {"executor": "threads"}])
+def test_run_options_are_checked(fields):
+    with pytest.raises(RecipeError):
+        tokenmill.RunOptions(**fields)
+
+
+def test_importing_modules_first_hides_no_function():
+    code = "import tokenmill; from tokenmill.mill import prepare_recipe; import tokenmill.verification\n"
+    code += "assert callable(tokenmill.prepare) and callable(tokenmill.verify)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_workers_of_a_killed_parent_end_quietly(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(jsonl_bytes(["some words in a document " * 40] * 100_000))
+    code = f"import tokenmill; tokenmill.prepare({str(tmp_path / 'a.jsonl')!r}, {str(tmp_path / 'out')!r}, workers=2)"
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+    while not list((tmp_path / "out").rglob("*.partial")):
+        time.sleep(0.01)
+    process.kill()
+    _, errors = process.communicate(timeout=30)  # the pipe closes when the last worker has ended
+    assert errors == ""
+
+
 def test_exits_in_words():
     assert exit_in_words(3) == "exit code 3"
     assert exit_in_words(-11) == "killed by SIGSEGV"

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import tokenmill
 from tokenmill.batches import TokenRun
-from tokenmill.errors import OutputError, RecipeError
-from tokenmill.recipe import Recipe
+from tokenmill.errors import OutputError, RecipeError, TokenmillError
+from tokenmill.recipe import Recipe, RunOptions
 from tokenmill.shards import format_named, format_names
 from tokenmill.shards.index import Index
 from tokenmill.shards.writer import ShardSequence
@@ -33,7 +33,7 @@ def write_runs(runs: list[list[int]], out, shard_tokens, rule="train", name="npy
         return sequence.finish()
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(runs=runs_of_lengths, shard_tokens=st.integers(1, 20))
 def test_shards_hold_the_tokens_in_order_and_the_index_every_document_once(runs, shard_tokens, tmp_path_factory):
     out = tmp_path_factory.mktemp("out")
@@ -143,7 +143,14 @@ def test_val_takes_the_first_documents(val, documents, tmp_path):
         ({"shuffle": "sorted"}, "shuffle `sorted` is not known", "keyed:SEED"),
         ({"format": "llmc", "shard_tokens": 2_000_000_000}, "at most 1,073,741,311 tokens", None),
         ({"format": "lmc"}, "unknown format `lmc`", "did you mean `llmc`?"),
-        ({"name": "../x"}, "not a plain file name", None),
+        ({"name": "../x", "format": "npy"}, "not a plain file name", None),
+        ({"name": "x"}, "`--name` has no meaning", None),
+        ({"name": "medieval", "format": "npy"}, "contains `train` or `val`", "another `--name`"),
+        ({"shard_tokens": 0, "format": "npy"}, "at least 1", None),
+        ({"eot": "start"}, "the recipe is malformed", None),
+        ({"documents": "lines"}, "the recipe is malformed", None),
+        ({"text_column": None}, "the recipe is malformed", None),
+        ({"val": True}, "the recipe is malformed", None),
     ],
 )
 def test_what_cannot_work_is_refused_and_leaves_nothing(fields, message, hint, tmp_path):
@@ -169,6 +176,44 @@ def test_files_that_are_not_ours_are_not_overwritten(tmp_path):
     assert (tmp_path / "train.bin").read_bytes() == b"precious"
 
 
+def test_only_our_own_files_are_ever_deleted(tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "notes.txt").write_text("mine")
+    source = write_parquet(tmp_path / "a.parquet", ["a", "b"])
+    with pytest.raises(RecipeError, match="nothing to train on"):
+        prepare_inline(source, out, val=5)
+    assert [path.name for path in out.iterdir()] == ["notes.txt"]
+    for name in ("index/mine.txt", "SHA256SUMS", ".work/mine"):
+        (out / name).parent.mkdir(exist_ok=True)
+        (out / name).write_text("mine")
+        with pytest.raises(OutputError, match=r"did not make|is not tokenmill's"):
+            prepare_inline(source, out, val=5)
+        assert (out / name).read_text() == "mine"
+        (out / name).unlink()
+        if name != "SHA256SUMS":
+            (out / name).parent.rmdir()
+
+
+def test_folder_is_free_again_after_a_mistake(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"content": "a"}\n{"content": "b"}\n')
+    with pytest.raises(TokenmillError, match="missing required field"):
+        prepare_inline(tmp_path / "a.jsonl", tmp_path / "out", val=1)
+    assert prepare_inline(tmp_path / "a.jsonl", tmp_path / "out", val=1, text_column="content").totals.n_documents == 2
+
+
+def test_a_finished_output_of_changed_inputs_or_with_a_lost_shard_is_not_called_done(tmp_path):
+    source = write_parquet(tmp_path / "a.parquet", ["a", "b"])
+    prepare_inline(source, tmp_path / "out", val=1)
+    (tmp_path / "out" / "train.bin").rename(tmp_path / "train.bin")
+    with pytest.raises(OutputError, match=r"`train\.bin` of .* is missing or damaged"):
+        prepare_inline(source, tmp_path / "out", val=1)
+    (tmp_path / "train.bin").rename(tmp_path / "out" / "train.bin")
+    write_parquet(source, ["a", "b", "c"])
+    with pytest.raises(OutputError, match=r"made from other inputs: `.*a\.parquet`"):
+        prepare_inline(source, tmp_path / "out", val=1)
+
+
 def test_a_finished_output_is_left_alone(tmp_path):
     first = prepare_inline("sample", tmp_path / "out")
     before = (tmp_path / "out" / "train.bin").stat().st_mtime_ns
@@ -191,6 +236,21 @@ def test_an_unfinished_output_starts_over(tmp_path):
     prepare_inline("sample", out, format="llmc", shard_tokens=100_000)
     assert {path: path.read_bytes() for path in out.glob("*.bin*")} == files
     assert tokenmill.verify(out).ok
+
+
+def test_shards_are_sealed_and_segments_deleted_while_later_units_are_encoded(tmp_path):
+    seen = []
+
+    def look(progress):
+        segments = len(list((tmp_path / "out" / ".work" / "units").glob("*.segment")))
+        seen.append((progress.encoded, len(progress.shards), segments))
+
+    options = RunOptions(executor="inline", unit_bytes=100_000)
+    recipe = Recipe(sources=("sample",), format="llmc", shard_tokens=50_000)
+    manifest = tokenmill.prepare_recipe(recipe, tmp_path / "out", options, look)
+    assert manifest.run.n_units >= 5
+    assert any(not encoded and n_shards >= 2 for encoded, n_shards, _ in seen)
+    assert max(n_segments for *_, n_segments in seen) <= 2
 
 
 def test_side_files_are_not_mistaken_for_shards(tmp_path):

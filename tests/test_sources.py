@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from contextlib import suppress
 
 import numpy as np
 import pyarrow as pa
@@ -267,3 +268,157 @@ def test_unreadable_source_is_refused(source, message, tmp_path, monkeypatch):
             (tmp_path / name).write_bytes(b"" if name == "empty.jsonl" else b"nonsense that is long enough to look at")
     with pytest.raises((SourceError, DataError), match=message):
         plan_units(Recipe(sources=(source,)).resolve())
+
+
+def test_one_empty_file_among_others_is_no_trouble(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(jsonl_bytes(["a"]))
+    (tmp_path / "b.jsonl").write_bytes(b"")
+    assert read_documents(tmp_path)[0] == ["a"]
+
+
+@pytest.mark.parametrize("ending", ["gz", "zst"])
+def test_compressed_file_without_a_byte_is_truncated(ending, tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(jsonl_bytes(["a"]))
+    (tmp_path / f"b.jsonl.{ending}").write_bytes(b"")
+    with pytest.raises(DataError, match="truncated"):
+        read_documents(tmp_path)
+
+
+def test_blank_runs_of_any_length_are_passed_in_linear_time(tmp_path):
+    for line_break in (b"\r\n", b"\n", b" \n"):
+        (tmp_path / "a.txt").write_bytes(b"a" + line_break * 200_000 + b"  b\r\n\r\nc" + line_break * 200_000)
+        texts, _ = read_documents(tmp_path / "a.txt", unit_bytes=50_000, batch_bytes=50_000, documents="paragraph")
+        assert [text.strip() for text in texts] == ["a", "b", "c"]
+        assert texts[1] == "  b"
+
+
+def test_paragraph_cut_inside_a_blank_run_at_the_edge_of_a_window(tmp_path):
+    """A blank line whose spaces reach over the edge of what is searched at once."""
+    for n_spaces in (5, 100_000):
+        for before in range(65_530, 65_545):
+            data = b"x" * (before - 1) + b"\n\n" + b" " * n_spaces + b"\nsecond" + b"y" * 200_000
+            (tmp_path / "a.txt").write_bytes(data)
+            texts, _ = read_documents(tmp_path / "a.txt", unit_bytes=32_000, documents="paragraph")
+            assert [len(text) for text in texts] == [before - 1, 200_006]
+
+
+def test_long_run_of_a_separator_that_overlaps_itself(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"a" + b"\n" * 300_001 + b"b")
+    texts, _ = read_documents(tmp_path / "a.txt", unit_bytes=30_000, batch_bytes=70_000, separator="\n\n")
+    assert texts == ["a", *[""] * 149_999, "\nb"]
+
+
+def test_records_that_do_not_keep_to_lines_are_refused_whatever_the_cuts(tmp_path):
+    for data in (
+        b'{"text":"a"} {"text":"b"}\n\n{"text":"c"}\n',
+        b'{"text":\n"a"}{"text":"b"}\n',
+        b'{"text":\n"a"}\n{"text":"b"} {"text":"c"}\n',
+    ):
+        (tmp_path / "a.jsonl").write_bytes(data)
+        for unit_bytes in (1, 5, 1000):
+            with pytest.raises(DataError, match="line 1"):
+                read_documents(tmp_path / "a.jsonl", unit_bytes)
+
+
+def test_deeply_nested_json_is_refused(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(b'{"text": "a", "deep": ' + b"[" * 200_000 + b"]" * 200_000 + b"}\n")
+    with pytest.raises(DataError, match="line 1"):
+        read_documents(tmp_path / "a.jsonl")
+
+
+def test_flipped_byte_in_parquet_with_page_checksums_is_found(tmp_path):
+    path = tmp_path / "a.parquet"
+    options = {"write_page_checksum": True, "compression": "none", "use_dictionary": False}
+    pq.write_table(pa.table({"text": ["some text that is long enough"] * 100}), path, **options)
+    data = bytearray(path.read_bytes())
+    data[data.index(b"long enough", 1000)] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(DataError, match=r"(?i)crc|checksum"):
+        read_documents(path)
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "file"])
+def test_flipped_bits_in_an_arrow_file_never_crash(stream, tmp_path):
+    path = write_arrow(tmp_path / "a.arrow", [f"document {i}" for i in range(40)], stream=stream, batch_rows=10)
+    data = path.read_bytes()
+    for i in range(0, len(data) * 8, 37):
+        damaged = bytearray(data)
+        damaged[i // 8] ^= 1 << i % 8
+        path.write_bytes(damaged)
+        with suppress(DataError, RecipeError):
+            read_documents(path)
+
+
+def test_compressed_and_dictionary_arrow_is_read(tmp_path):
+    texts = [f"document {i % 7}" for i in range(50)]
+    table = pa.table({"text": pa.array(texts).dictionary_encode()})
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    for opened in (pa.ipc.new_stream, pa.ipc.new_file):
+        with opened(str(tmp_path / "a.arrow"), table.schema, options=options) as writer:
+            writer.write_table(table, max_chunksize=8)
+        assert read_documents(tmp_path / "a.arrow", unit_bytes=50)[0] == texts
+
+
+def test_columns_of_one_name_are_refused_and_dotted_names_are_found(tmp_path):
+    twice = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["text", "text"])
+    with pa.ipc.new_file(str(tmp_path / "a.arrow"), twice.schema) as writer:
+        writer.write_table(twice)
+    with pytest.raises(RecipeError, match="2 columns named `text`"):
+        read_documents(tmp_path / "a.arrow")
+    pq.write_table(pa.table({"meta": [{"text": 1}], "meta.text": ["yes"]}), tmp_path / "b.parquet")
+    assert read_documents(tmp_path / "b.parquet", text_column="meta.text")[0] == ["yes"]
+
+
+def test_glob_in_a_folder_with_brackets_reads_that_folder(tmp_path, monkeypatch):
+    for folder, text in (("data[1]", "right"), ("data1", "wrong")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a.jsonl").write_bytes(jsonl_bytes([text]))
+    monkeypatch.chdir(tmp_path / "data[1]")
+    assert read_documents("*.jsonl")[0] == ["right"]
+    assert read_documents("a.jsonl")[0] == ["right"]
+
+
+def test_folder_and_glob_give_one_order_and_no_file_twice(tmp_path):
+    for name in ("a/x", "a b/x", "a-b/x", "a.x/x"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / f"{name}.jsonl").write_bytes(jsonl_bytes([name]))
+    texts = read_documents(tmp_path)[0]
+    assert texts == ["a b/x", "a-b/x", "a.x/x", "a/x"]
+    assert read_documents(tmp_path / "*/*.jsonl")[0] == texts
+    assert read_documents(tmp_path / "**/**/*.jsonl")[0] == texts
+
+
+def test_linked_folders_are_read_and_loops_end(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "in" / "a.jsonl").write_bytes(jsonl_bytes(["a"]))
+    (tmp_path / "elsewhere" / "b.jsonl").write_bytes(jsonl_bytes(["b"]))
+    (tmp_path / "in" / "link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "loop").symlink_to(tmp_path / "in")
+    assert read_documents(tmp_path / "in")[0] == ["a", "b"]
+
+
+def test_unread_compressions_are_refused_and_side_files_left_out(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(jsonl_bytes(["a"]))
+    (tmp_path / "dataset_info.json").write_text("{}")
+    assert read_documents(tmp_path)[0] == ["a"]
+    (tmp_path / "b.jsonl.xz").write_bytes(b"")
+    with pytest.raises(SourceError, match=r"b\.jsonl\.xz` has a compression that tokenmill does not read"):
+        read_documents(tmp_path)
+
+
+def test_output_inside_the_source_folder_is_no_source(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(jsonl_bytes(["a", "b"]))
+    first = prepare_inline(tmp_path, tmp_path / "out1", val=1)
+    assert prepare_inline(tmp_path, tmp_path / "out2", val=1).totals == first.totals
+
+
+def test_splitting_options_without_plain_text_are_refused(tmp_path):
+    write_parquet(tmp_path / "a.parquet", ["a"])
+    with pytest.raises(RecipeError, match="are for plain text"):
+        read_documents(tmp_path / "a.parquet", documents="line")
+
+
+def test_name_that_is_not_utf8_is_refused(tmp_path):
+    with pytest.raises(SourceError, match="is not UTF-8"):
+        Recipe(sources=("caf\udce9.jsonl",)).resolve()

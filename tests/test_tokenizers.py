@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from tokenmill import Tokenizer
 from tokenmill.batches import Documents, Tokens
-from tokenmill.errors import DamageError, RecipeError
+from tokenmill.errors import DamageError, DataError, RecipeError
+from tokenmill.tokenizers import _engine
 from tokenmill.tokenizers.delimiters import delimited
 from tokenmill.tokenizers.disagreements import ODD_CODE_POINTS, OddCodePoints
 from tokenmill.tokenizers.special import SpecialTextCounter
@@ -112,6 +113,16 @@ def test_end_of_text_goes_first_last_or_nowhere():
         assert result.doc_lengths.tolist() == lengths
 
 
+def test_an_id_that_does_not_fit_is_an_error():
+    with pytest.raises(DataError, match="id 70,000, which does not fit uint16"):
+        delimited(Tokens(np.array([70_000], np.uint32), np.array([1])), np.dtype("<u2"), "last", 9)
+
+
+def test_special_tokens_without_a_common_beginning_are_counted():
+    counter = SpecialTextCounter(["<s>", "[INST]", "</s>", "x"])
+    assert counter.count(documents(["a<s>", "[INST", "ST]", "[INST]</s>", "", "x"])) == 3
+
+
 def test_documents_that_spell_special_tokens_are_counted_once_each():
     counter = SpecialTextCounter(["<|endoftext|>", "<|fim_prefix|>"])
     texts = ["<|endoftext|><|endoftext|>", "<|endoft", "ext|>", "a<|fim_prefix|>", "<|", ""]
@@ -160,3 +171,6 @@ def test_shipped_vocabularies_are_openais_and_a_damaged_one_is_refused(tmp_path,
     (tmp_path / "r50k_base.tiktoken").write_bytes(damaged)
     with pytest.raises(DamageError, match="is damaged"):
         VOCABULARIES["gpt2"].ranks()
+    _engine.cache_clear()
+    with pytest.raises(DamageError, match="is damaged"):
+        Tokenizer("gpt2").encode("a")

@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+from contextlib import suppress
 
 import pytest
 from conftest import prepare_inline, write_parquet
@@ -42,6 +43,29 @@ def test_every_damaged_missing_or_truncated_file_is_found(copied):
         assert not tokenmill.verify(copied).ok, path
         path.write_bytes(data)
     assert tokenmill.verify(copied).ok
+
+
+def test_damaged_index_or_header_is_told_by_inspect_too(copied):
+    manifest = tokenmill.open_shards(copied).manifest
+    (copied / manifest.shards[0].index.file).write_bytes(b"")
+    with pytest.raises(DamageError, match="cannot read the document index"):
+        tokenmill.open_shards(copied)[0]
+    (copied / manifest.shards[0].file).unlink()
+    (copied / manifest.shards[0].file).mkdir()
+    assert any(
+        "cannot be read" in problem or "bytes, expected" in problem for problem in tokenmill.verify(copied).problems
+    )
+
+
+def test_flipped_bits_in_the_manifest_never_crash(copied):
+    path = copied / "manifest.json"
+    data = path.read_bytes()
+    for i in range(0, len(data) * 8, 61):
+        damaged = bytearray(data)
+        damaged[i // 8] ^= 1 << i % 8
+        path.write_bytes(damaged)
+        with suppress(tokenmill.TokenmillError):
+            assert not tokenmill.verify(copied).ok
 
 
 def test_a_changed_manifest_is_found(copied):

@@ -82,6 +82,7 @@ def read_segment(
     `first_rows` says for each span how many rows of its input came before.
     """
     runs: list[TokenRun] = []
+    n_bytes = 0
     with path.open("rb") as file:
         frames = read_frames(file, DOCUMENT, dtype)
         for span, span_receipt, first_row in zip(unit.spans, receipt.spans, first_rows, strict=True):
@@ -92,8 +93,9 @@ def read_segment(
                 lengths = documents["length"].astype(np.int64)
                 inputs = np.full(len(documents), span.input, dtype=np.uint32)
                 runs.append(TokenRun(ids, lengths, inputs, documents["row"].astype(np.uint64) + np.uint64(first_row)))
-                if sum(run.ids.nbytes for run in runs) >= max_bytes:
+                n_bytes += ids.nbytes
+                if n_bytes >= max_bytes:
                     yield joined(runs)
-                    runs = []
+                    runs, n_bytes = [], 0
     if runs:
         yield joined(runs)

@@ -52,10 +52,9 @@ def main() -> None:
     # The parent decides what an interrupt means; a terminal sends it to all of us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Whatever a library prints must not get into the protocol.
-    with os.fdopen(os.dup(1), "wb") as out:
+    with suppress(BrokenPipeError), os.fdopen(os.dup(1), "wb") as out:  # a broken pipe: the parent is gone
         os.dup2(2 if sys.stderr else os.open(os.devnull, os.O_WRONLY), 1)
-        with suppress(BrokenPipeError):  # the parent is gone: so are we
-            serve(sys.stdin.buffer, out)
+        serve(sys.stdin.buffer, out)
 
 
 def serve(requests: BinaryIO, out: BinaryIO) -> None:

@@ -52,8 +52,10 @@ def exit_code() -> int:
         return error.exit_code
     except OSError as error:
         place = f": `{error.filename}`" if error.filename else ""
-        say(f"{(error.strerror or str(error)).lower()}{place}")
-        return 3 if error.errno in (errno.ENOSPC, errno.EDQUOT) else 1
+        no_room = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        hint = "make room and run the same command again; nothing half-done has a final name" if no_room else None
+        say(f"{(error.strerror or str(error)).lower()}{place}", hint)
+        return 3 if no_room else 1
     except Exception:
         traceback.print_exc()
         say("this is a bug in tokenmill", hint="please report it with the lines above and the command you ran")

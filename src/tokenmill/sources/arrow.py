@@ -29,7 +29,7 @@ def opened(entry: Input) -> Iterator[Any]:
     try:
         with pa.memory_map(entry.path) as file:
             yield file
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"cannot read `{entry.path}` as an Arrow file or stream: {error}") from None
 
 
@@ -51,29 +51,30 @@ def atom_bytes(entry: Input, recipe: Recipe) -> list[int]:
 def read(entry: Input, span: Span, recipe: Recipe, batch_bytes: int) -> Iterator[Documents]:
     with opened(entry) as file:
         batches = file_batches if is_file_format(file) else stream_batches
-        for i, column in batches(file, recipe.text_column, span):
+        for i, column in batches(file, recipe.text_column, entry.path, span):
             yield documents_from_column(column, entry, lambda i=i: n_rows_before(entry, i))  # type: ignore[misc]
 
 
-def text_column_alone(schema: Any, column: str) -> Any:
+def text_column_alone(schema: Any, column: str, path: str) -> Any:
     """Options to read nothing but the text column: others may be large, or compressed."""
+    check_column(schema, column, path)
     return pa.ipc.IpcReadOptions(included_fields=[schema.names.index(column)], use_threads=False)
 
 
-def file_batches(file: Any, column: str, span: Span) -> Iterator[tuple[int, Any]]:
+def file_batches(file: Any, column: str, path: str, span: Span) -> Iterator[tuple[int, Any]]:
     """Yield the text column of each record batch of a span, by number: the footer knows where they are."""
-    reader = pa.ipc.open_file(file, options=text_column_alone(pa.ipc.open_file(file).schema, column))
+    reader = pa.ipc.open_file(file, options=text_column_alone(pa.ipc.open_file(file).schema, column, path))
     for i in range(span.start, span.stop):
         yield i, reader.get_batch(i).column(column)
 
 
-def stream_batches(file: Any, column: str, span: Span) -> Iterator[tuple[int, Any]]:
+def stream_batches(file: Any, column: str, path: str, span: Span) -> Iterator[tuple[int, Any]]:
     """Yield the text column of each record batch of a span; those before it are passed over, by their headers.
 
     (Not so if they are compressed: pyarrow unpacks the text column of each. Hugging Face's streams are not.)
     """
     file.seek(0)
-    options = text_column_alone(pa.ipc.open_stream(file).schema, column)
+    options = text_column_alone(pa.ipc.open_stream(file).schema, column, path)
     file.seek(0)
     for i, batch in enumerate(pa.ipc.open_stream(file, options=options)):
         if i >= span.stop:
