@@ -64,6 +64,10 @@ def text_column_alone(schema: Any, column: str, path: str) -> Any:
 def file_batches(file: Any, column: str, path: str, span: Span) -> Iterator[tuple[int, Any]]:
     """Yield the text column of each record batch of a span, by number: the footer knows where they are."""
     reader = pa.ipc.open_file(file, options=text_column_alone(pa.ipc.open_file(file).schema, column, path))
+    if span.stop > reader.num_record_batches:
+        raise DataError(
+            f"`{path}` is damaged: its footer knows {reader.num_record_batches} record batches, and it has more"
+        )
     for i in range(span.start, span.stop):
         yield i, reader.get_batch(i).column(column)
 
