@@ -18,11 +18,10 @@ import numpy as np
 
 from tokenmill.batches import TokenRun
 from tokenmill.plan import Plan
-from tokenmill.recipe import Recipe, RunOptions, shuffle_kind_and_seed
+from tokenmill.recipe import Recipe, RunOptions, recipe_dtype, shuffle_kind_and_seed
 from tokenmill.segments import UnitReceipt, read_segment, segment_path
 from tokenmill.shards.writer import ShardReceipt, ShardSequence, SplitRule
 from tokenmill.shuffle import permutation, shuffled_runs
-from tokenmill.tokenizers import Tokenizer
 
 
 class AssemblyProgress(Protocol):
@@ -43,7 +42,7 @@ def assemble(
     progress: AssemblyProgress,
 ) -> list[ShardReceipt]:
     """Write the shards of a run and return their receipts."""
-    dtype = np.dtype(Tokenizer(recipe.tokenizer).dtype)
+    dtype = np.dtype(recipe_dtype(recipe))
     receipts = in_unit_order(receipts)
     kind, seed = shuffle_kind_and_seed(str(recipe.shuffle))
     n_documents = None

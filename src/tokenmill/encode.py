@@ -17,13 +17,13 @@ import numpy as np
 
 from tokenmill.batches import Documents
 from tokenmill.plan import Span, Unit
-from tokenmill.recipe import Recipe
+from tokenmill.recipe import Recipe, recipe_dtype
 from tokenmill.segments import SpanReceipt, StageSeconds, UnitReceipt, segment_path, write_batch
 from tokenmill.sources import Input, source_for
 from tokenmill.storage.local import PartialFile, partial_file
 from tokenmill.tokenizers import Tokenizer
 from tokenmill.tokenizers.delimiters import delimited
-from tokenmill.tokenizers.special import SpecialTextCounter
+from tokenmill.tokenizers.special import SpelledWords
 
 BEAT_SECONDS = 0.5
 
@@ -56,9 +56,9 @@ class _UnitEncoder:
 
     def __init__(self, job: Job, unit: Unit, on_beat: Callable[[Beat], None]) -> None:
         self.job, self.unit, self.on_beat = job, unit, on_beat
-        self.tokenizer = Tokenizer(job.recipe.tokenizer)
-        self.dtype = np.dtype(self.tokenizer.dtype)
-        self.special_text = SpecialTextCounter(self.tokenizer.special_tokens)
+        self.tokenizer = Tokenizer(job.recipe.tokenizer, job.recipe.pattern)
+        self.dtype = np.dtype(recipe_dtype(job.recipe))
+        self.special_text = SpelledWords(self.tokenizer.special_tokens)
         self.skipped: Counter[str] = Counter()
         self.n_special_text_documents = 0
         self.seconds = {"read": 0.0, "encode": 0.0, "write": 0.0}
@@ -87,10 +87,10 @@ class _UnitEncoder:
             self.skipped.update(documents.skipped)
             if len(documents) == 0:
                 continue
-            self.n_special_text_documents += self.special_text.count(documents)
+            self.n_special_text_documents += len(self.special_text.documents(documents))
             tokens = self.tokenizer.engine.encode(documents)
             assert self.job.recipe.eot is not None
-            tokens = delimited(tokens, self.dtype, self.job.recipe.eot, self.tokenizer.eot_token)
+            tokens = delimited(tokens, self.dtype, self.job.recipe.eot, int(self.job.recipe.eot_token or 0))
             self.took("encode")
             write_batch(segment, tokens, documents.rows)
             self.took("write")

@@ -41,7 +41,7 @@ class Shards:
     def __init__(self, out: str | Path) -> None:
         self.out = Path(out)
         self.manifest: Manifest = load_manifest(self.out)
-        self.tokenizer = Tokenizer(self.manifest.tokenizer.name)
+        self.tokenizer = Tokenizer(self.manifest.recipe.tokenizer, self.manifest.recipe.pattern)
         # Documents before each shard, and behind the last.
         self._firsts = [0, *accumulate(shard.n_documents for shard in self.manifest.shards)]
         self._ids = lru_cache(maxsize=64)(self._map_ids)

@@ -18,7 +18,7 @@ import msgspec
 import tokenmill
 from tokenmill.errors import DamageError, OutputError
 from tokenmill.plan import Plan
-from tokenmill.recipe import Recipe
+from tokenmill.recipe import Recipe, recipe_dtype
 from tokenmill.segments import UnitReceipt
 from tokenmill.shards.writer import ShardReceipt
 from tokenmill.storage.local import write_whole
@@ -33,7 +33,7 @@ class TokenizerRecord(msgspec.Struct, frozen=True):
     name: str
     identity: str  # a digest of the tokenizer's behavior
     vocab_size: int
-    eot_token: int
+    eot_token: int | None
     dtype: Literal["uint16", "uint32"]
     engine: str
     versions: dict[str, str]
@@ -117,7 +117,7 @@ def manifest_of(
     recipe: Recipe, plan: Plan, receipts: list[UnitReceipt], shards: list[ShardReceipt], run: RunRecord
 ) -> Manifest:
     """Add up the receipts."""
-    tokenizer = Tokenizer(recipe.tokenizer)
+    tokenizer = Tokenizer(recipe.tokenizer, recipe.pattern)
     counts: dict[int, Counter[str]] = {i: Counter() for i in range(len(plan.inputs))}
     skipped: Counter[str] = Counter()
     for receipt in receipts:
@@ -143,10 +143,10 @@ def manifest_of(
             name=tokenizer.name,
             identity=tokenizer.identity,
             vocab_size=tokenizer.vocab_size,
-            eot_token=tokenizer.eot_token,
-            dtype="uint16" if tokenizer.dtype == "<u2" else "uint32",
+            eot_token=None if recipe.eot_token is None else int(recipe.eot_token),
+            dtype="uint16" if recipe_dtype(recipe) == "<u2" else "uint32",
             engine=tokenizer.engine_name,
-            versions=engine_versions(),
+            versions={engine.name: engine.version for engine in (tokenizer.engine, tokenizer.reference)},
         ),
         totals=Totals(
             n_tokens=n_tokens,
@@ -161,12 +161,6 @@ def manifest_of(
         n_special_text_documents=sum(receipt.n_special_text_documents for receipt in receipts),
         run=run,
     )
-
-
-def engine_versions() -> dict[str, str]:
-    from importlib.metadata import version
-
-    return {name: version(name) for name in ("gigatoken", "tiktoken")}
 
 
 def now() -> str:

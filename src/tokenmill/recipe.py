@@ -33,7 +33,10 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     documents: DocumentsBy = "auto"
     separator: str | None = None
     tokenizer: str = "gpt2"
+    pattern: str | None = None  # of a .tiktoken rank file
     eot: Eot | None = None
+    eot_token: str | int | None = None  # by name or id; resolved to the id
+    tokenizer_identity: str | None = None  # filled in: the digest of the tokenizer's behavior
     format: str = "nanogpt"
     name: str | None = None
     shard_tokens: int | None = None
@@ -45,19 +48,26 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     def resolve(self) -> Recipe:
         """Return this recipe with every default filled in and local sources absolute, or say what is wrong."""
         from tokenmill.tokenizers import Tokenizer
+        from tokenmill.tokenizers.definitions import is_file
 
         try:  # a Recipe made in Python has had no types checked
             checked = msgspec.convert(msgspec.to_builtins(self), Recipe)
         except (msgspec.ValidationError, TypeError) as error:
             raise RecipeError(f"the recipe is malformed: {error}") from None
-        tokenizer = Tokenizer(self.tokenizer)
+        name = str(Path.cwd() / self.tokenizer) if is_file(self.tokenizer) else self.tokenizer
+        tokenizer = Tokenizer(name, self.pattern)
+        if self.tokenizer_identity not in (None, tokenizer.identity):
+            raise RecipeError(f"the tokenizer `{name}` is not the one that the recipe was made with")
         defaults = format_named(self.format).defaults
+        eot = self.eot or defaults.eot
         resolved = msgspec.structs.replace(
             checked,
             sources=tuple(absolute_source(source) for source in self.sources),
             documents="separator" if self.separator is not None and self.documents == "auto" else self.documents,
             tokenizer=tokenizer.name,
-            eot=self.eot or defaults.eot,
+            eot=eot,
+            eot_token=None if eot == "none" else tokenizer.eot_id(self.eot_token),
+            tokenizer_identity=tokenizer.identity,
             name=self.name or defaults.name,
             shard_tokens=defaults.shard_tokens if self.shard_tokens is None else self.shard_tokens,
             val=defaults.val if self.val is None else self.val,
@@ -103,6 +113,14 @@ class RunOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         if hasattr(os, "sched_getaffinity"):
             return len(os.sched_getaffinity(0))
         return os.cpu_count() or 1
+
+
+def recipe_dtype(recipe: Recipe) -> Literal["<u2", "<u4"]:
+    """The type of the ids of a resolved recipe, end-of-text included, as numpy spells it."""
+    from tokenmill.tokenizers import Tokenizer
+
+    largest = max(Tokenizer(recipe.tokenizer, recipe.pattern).vocab_size - 1, int(recipe.eot_token or 0))
+    return "<u2" if largest < 2**16 else "<u4"
 
 
 def check_recipe(recipe: Recipe) -> None:

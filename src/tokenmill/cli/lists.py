@@ -66,7 +66,7 @@ def tokenizers(as_json: bool) -> None:
                 "tokenizer": name,
                 "ids": tokenizer.vocab_size,
                 "end-of-text": tokenizer.eot_token,
-                "dtype": {"<u2": "uint16", "<u4": "uint32"}[tokenizer.dtype],
+                "dtype": "uint16" if tokenizer.vocab_size <= 2**16 else "uint32",
                 "engine": tokenizer.engine_name,
                 "why": tokenizer.engine_reason,
             }

@@ -1,103 +1,129 @@
 """Tokenizers: a name that goes anywhere, and engines that are loaded where they are needed.
 
-`Tokenizer` is a small value: it pickles as its name and loads its engine on first use, once per process.
+`Tokenizer` is a small value: it pickles as its name (and, for a file, its digest) and loads its engine on first use,
+once per process.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal, Protocol
 
-from tokenmill.errors import RecipeError, did_you_mean
-from tokenmill.tokenizers.vocabularies import VOCABULARIES, Vocabulary
+from tokenmill.errors import DamageError, RecipeError, did_you_mean
+from tokenmill.tokenizers.definitions import Definition, Engine, Reference, definition_of, is_file
+from tokenmill.tokenizers.vocabularies import VOCABULARIES
 
-if TYPE_CHECKING:
-    from tokenmill.batches import Documents, Tokens
-    from tokenmill.tokenizers.tiktoken import TiktokenEngine
-
-
-class Engine(Protocol):
-    """What turns text to ids. Special tokens are off: text that spells one stays text."""
-
-    name: str
-    version: str
-
-    def encode(self, documents: Documents) -> Tokens:
-        """Return the ids of each document, without end-of-text."""
+# Special tokens that end or begin a document in the vocabularies people use. One of them: that is it. Several: ask.
+EOT_NAMES = (
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<|begin_of_text|>",
+    "</s>",
+    "<s>",
+    "<eos>",
+    "<bos>",
+    "[EOS]",
+    "[SEP]",
+    "<\uff5cend\u2581of\u2581sentence\uff5c>",
+    "<\uff5cbegin\u2581of\u2581sentence\uff5c>",
+)
 
 
 class Tokenizer:
-    """A tokenizer by name: `gpt2`, `r50k_base`, `p50k_base`, `cl100k_base` or `o200k_base`."""
+    """A tokenizer: `gpt2`, `cl100k_base` and their like, a tokenizer.json or its folder, a rank file and a pattern."""
 
-    __slots__ = ("name",)
+    __slots__ = ("name", "pattern")
     name: str
+    pattern: str | None
 
-    def __init__(self, name: str) -> None:
-        if name not in VOCABULARIES:
-            raise RecipeError(f"unknown tokenizer `{name}`", hint=did_you_mean(name, tokenizer_names()))
+    def __init__(self, name: str, pattern: str | None = None) -> None:
         object.__setattr__(self, "name", name)
+        object.__setattr__(self, "pattern", pattern)
+        definition_of(name, pattern)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("a Tokenizer does not change")
 
-    def __reduce__(self) -> tuple[type[Tokenizer], tuple[str]]:
+    def __reduce__(self) -> tuple[object, ...]:
+        if is_file(self.name):
+            return (_restored, (self.name, self.pattern, self.identity))
         return (Tokenizer, (self.name,))
 
     def __repr__(self) -> str:
-        return f"Tokenizer({self.name!r})"
+        return f"Tokenizer({self.name!r})" if self.pattern is None else f"Tokenizer({self.name!r}, {self.pattern!r})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Tokenizer) and self.name == other.name
+        return isinstance(other, Tokenizer) and (self.name, self.pattern) == (other.name, other.pattern)
 
     def __hash__(self) -> int:
-        return hash((Tokenizer, self.name))
+        return hash((Tokenizer, self.name, self.pattern))
 
     @property
-    def vocabulary(self) -> Vocabulary:
-        return VOCABULARIES[self.name]
+    def definition(self) -> Definition:
+        return definition_of(self.name, self.pattern)
 
     @property
     def identity(self) -> str:
         """A digest of the tokenizer's behavior: equal identities give equal ids."""
-        return self.vocabulary.identity
+        return self.definition.identity
 
     @property
     def vocab_size(self) -> int:
         """One more than the largest id, special tokens included."""
-        return self.vocabulary.vocab_size
-
-    @property
-    def dtype(self) -> Literal["<u2", "<u4"]:
-        """The smallest type that holds every id, little-endian, as numpy spells it."""
-        return "<u2" if self.vocab_size <= 2**16 else "<u4"
+        return self.definition.vocab_size
 
     @property
     def special_tokens(self) -> Mapping[str, int]:
-        return self.vocabulary.special_tokens
+        return self.definition.special_tokens
 
     @property
     def eot_token(self) -> int:
-        return self.special_tokens["<|endoftext|>"]
+        """The id of end-of-text, where there is one obvious token for it."""
+        return self.eot_id(None)
+
+    def eot_id(self, wanted: str | int | None) -> int:
+        """Return the id that stands for end-of-text: the one wanted, by name or id, or the obvious one."""
+        if isinstance(wanted, int) or (wanted is not None and wanted.isdecimal()):
+            # A rank file knows nothing of special tokens: their ids come behind its own.
+            if int(wanted) >= self.vocab_size and self.special_tokens:
+                raise RecipeError(f"end-of-text {wanted} is no id of `{self.name}`, which has {self.vocab_size:,}")
+            return int(wanted)
+        if wanted is not None:
+            if wanted not in self.special_tokens:
+                hint = did_you_mean(wanted, list(self.special_tokens)[:20])
+                raise RecipeError(f"`{self.name}` has no special token `{wanted}`", hint=hint)
+            return self.special_tokens[wanted]
+        obvious = {name: self.special_tokens[name] for name in EOT_NAMES if name in self.special_tokens}
+        if len(obvious) == 1:
+            return next(iter(obvious.values()))
+        found = ", ".join(f"`{name}` ({i})" for name, i in obvious.items())
+        raise RecipeError(
+            f"which token of `{self.name}` is end-of-text? It could be {found}"
+            if obvious
+            else f"`{self.name}` has no token that is obviously end-of-text",
+            hint="pass `--eot-token NAME` or `--eot-token ID`, or `--eot none`",
+        )
 
     @property
     def engine_name(self) -> str:
-        return "gigatoken" if self.vocabulary.pretokenizer else "tiktoken"
+        if self.definition.fast is not None:
+            return "gigatoken"
+        return self.reference.name
 
     @property
     def engine_reason(self) -> str:
         """Why this engine."""
-        return self.vocabulary.reason
+        return self.definition.reason
 
     @property
     def engine(self) -> Engine:
         """The engine that does the work in this process."""
-        return _engine(self.name)
+        return _engine(self)
 
     @property
-    def reference(self) -> TiktokenEngine:
+    def reference(self) -> Reference:
         """The engine that defines what is right."""
-        return _reference(self.name)
+        return _reference(self)
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of one text. Special tokens that it spells are encoded as text."""
@@ -118,25 +144,30 @@ class Tokenizer:
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of the ids; bytes that are no UTF-8 (a token cut off from its neighbor) become U+FFFD."""
-        return self.reference.decode_bytes([int(i) for i in ids]).decode("utf-8", errors="replace")
+        return self.reference.decode([int(i) for i in ids])
 
 
 def tokenizer_names() -> list[str]:
-    return list(VOCABULARIES)
+    """The tokenizers that need no file: shipped ones and those of entry points."""
+    from tokenmill.tokenizers.custom import entry_point_names
+
+    return [*VOCABULARIES, *entry_point_names()]
+
+
+def _restored(name: str, pattern: str | None, identity: str) -> Tokenizer:
+    tokenizer = Tokenizer(name, pattern)
+    if tokenizer.identity != identity:
+        raise DamageError(f"the tokenizer `{name}` is not the one that was pickled: its file changed")
+    return tokenizer
 
 
 @lru_cache
-def _engine(name: str) -> Engine:
-    tokenizer = Tokenizer(name)
-    if tokenizer.engine_name == "tiktoken":
+def _engine(tokenizer: Tokenizer) -> Engine:
+    if tokenizer.definition.fast is None:
         return tokenizer.reference
-    from tokenmill.tokenizers.gigatoken import GigatokenEngine
-
-    return GigatokenEngine(tokenizer.vocabulary, lambda: tokenizer.reference)
+    return tokenizer.definition.fast(lambda: tokenizer.reference)
 
 
 @lru_cache
-def _reference(name: str) -> TiktokenEngine:
-    from tokenmill.tokenizers.tiktoken import TiktokenEngine
-
-    return TiktokenEngine(VOCABULARIES[name])
+def _reference(tokenizer: Tokenizer) -> Reference:
+    return tokenizer.definition.reference()

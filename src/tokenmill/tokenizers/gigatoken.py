@@ -1,37 +1,44 @@
 """The fast engine: gigatoken over the Arrow buffers of a whole batch, without a copy of the text.
 
-The pretokenizer is named and special tokens are left out, always: gigatoken's own default for a rank file turns
-`<|endoftext|>` inside a document into the special id. Documents with code points on which it is known to differ
-from the reference are encoded by the reference.
+Special tokens are left out, always: gigatoken's own default for a rank file turns `<|endoftext|>` inside a document
+into the special id. Documents on which it is known to differ from the reference are encoded by the reference: those
+with certain code points, and those that spell an added token which the reference takes for one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 import awkward as ak
-import gigatoken
 import numpy as np
 
 from tokenmill.batches import Documents, Tokens
-from tokenmill.tokenizers.disagreements import ODD_CODE_POINTS, OddCodePoints
-from tokenmill.tokenizers.tiktoken import TiktokenEngine
-from tokenmill.tokenizers.vocabularies import Vocabulary
+from tokenmill.tokenizers.disagreements import OddCodePoints
+from tokenmill.tokenizers.special import SpelledWords
+
+if TYPE_CHECKING:
+    import gigatoken
+
+    from tokenmill.tokenizers.definitions import Reference
 
 
 class GigatokenEngine:
     name = "gigatoken"
     version = version("gigatoken")
 
-    def __init__(self, vocabulary: Vocabulary, reference: Callable[[], TiktokenEngine]) -> None:
-        assert vocabulary.pretokenizer is not None
-        vocabulary.checked_bytes()
-        self._odd_code_points = OddCodePoints(ODD_CODE_POINTS[vocabulary.pretokenizer])
+    def __init__(
+        self,
+        tokenizer: gigatoken.Tokenizer,
+        odd_code_points: list[tuple[int, int]],
+        matched_words: Iterable[str],
+        reference: Callable[[], Reference],
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._odd_code_points = OddCodePoints(odd_code_points)
+        self._matched_words = SpelledWords(matched_words)
         self._reference = reference
-        self._tokenizer = gigatoken.Tokenizer.from_tiktoken(
-            vocabulary.path, pretokenizer=vocabulary.pretokenizer, special_tokens={}
-        )
 
     def encode(self, documents: Documents) -> Tokens:
         characters = ak.contents.NumpyArray(documents.text_bytes, parameters={"__array__": "char"})
@@ -43,8 +50,8 @@ class GigatokenEngine:
         offsets = np.asarray(encoded.offsets)
         ids = np.asarray(encoded.content.data)[offsets[0] : offsets[-1]]
         tokens = Tokens(ids, np.diff(offsets))
-        odd = self._odd_code_points.documents(documents)
-        return self._with_reference_ids(tokens, documents, odd.tolist()) if len(odd) else tokens
+        odd = {*self._odd_code_points.documents(documents).tolist(), *self._matched_words.documents(documents)}
+        return self._with_reference_ids(tokens, documents, sorted(odd)) if odd else tokens
 
     def _with_reference_ids(self, tokens: Tokens, documents: Documents, odd: list[int]) -> Tokens:
         """Put the reference's ids in the place of ours for the documents `odd`."""

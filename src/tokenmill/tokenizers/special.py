@@ -1,4 +1,4 @@
-"""Count documents whose text spells a special token. It stays text; this is only to let the user know."""
+"""Find documents whose text spells certain words: special tokens, added tokens."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ import numpy as np
 from tokenmill.batches import Documents
 
 
-class SpecialTextCounter:
-    """Searches a whole batch for what special tokens begin with, and looks closer where that is found."""
+class SpelledWords:
+    """Searches a whole batch for what the words begin with, and looks closer where that is found."""
 
-    def __init__(self, special_tokens: Iterable[str]) -> None:
-        words = [word.encode() for word in special_tokens if word]
-        self._pattern = re.compile(b"|".join(re.escape(word) for word in words))
+    def __init__(self, words: Iterable[str]) -> None:
+        encoded = [word.encode() for word in words if word]
+        self._pattern = re.compile(b"|".join(re.escape(word) for word in encoded))
         # Nearly always one: `<|`, or all of `<|endoftext|>`. Short prefixes of several kinds cost a search each.
-        starts = {word[:2] for word in words}
-        self._prefixes = [common_prefix([word for word in words if word[:2] == start]) for start in starts]
+        starts = {word[:2] for word in encoded}
+        self._prefixes = [common_prefix([word for word in encoded if word[:2] == start]) for start in starts]
 
-    def count(self, documents: Documents) -> int:
-        """Return the number of documents that spell at least one of the special tokens."""
+    def documents(self, documents: Documents) -> set[int]:
+        """Return the indices of the documents that spell at least one of the words."""
+        if not self._prefixes:
+            return set()
         first = documents.text_offsets[0]
         offsets = documents.text_offsets - first
         # A copy, since only bytes have a fast `find`: together still above 1 GB/s.
@@ -38,7 +40,7 @@ class SpecialTextCounter:
                     place = text.find(prefix, end)
                 else:
                     place = text.find(prefix, place + 1)
-        return len(found)
+        return found
 
 
 def common_prefix(words: list[bytes]) -> bytes:

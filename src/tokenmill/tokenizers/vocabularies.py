@@ -1,26 +1,27 @@
-"""The vocabularies that ship with the package: OpenAI's, as tiktoken publishes them (see NOTICE).
+"""The vocabularies that ship with the package (OpenAI's, see NOTICE), and rank files like them.
 
 A rank file holds the mergeable byte strings and their ids; the split pattern and the special tokens belong to it
-and stand here. The file is checked against its SHA-256 whenever it is loaded.
+and stand here. A shipped file is checked against its SHA-256 whenever it is loaded.
 """
 
 from __future__ import annotations
 
 import base64
+import binascii
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from tokenmill.errors import DamageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from tokenmill.errors import DamageError, RecipeError, did_you_mean
+from tokenmill.tokenizers.definitions import Definition
 
 FOLDER = Path(__file__).parent / "vocab"
+
+SHOWN_EQUAL = "shown equal to {}; documents with code points where the two differ go to {}"
 
 
 @dataclass(frozen=True)
@@ -33,32 +34,73 @@ class Vocabulary:
     special_tokens: Mapping[str, int]
     vocab_size: int
     pretokenizer: str | None  # None: gigatoken cannot take it, for `reason`
-    reason: str
+    reason: str = SHOWN_EQUAL.format("tiktoken", "tiktoken")
 
     @property
     def path(self) -> Path:
         return FOLDER / self.file
-
-    @cached_property
-    def identity(self) -> str:
-        """A digest of all that decides ids: equal identities, equal ids."""
-        behavior = (self.sha256, self.pattern, sorted(self.special_tokens.items()))
-        return hashlib.sha256(msgspec.json.encode(behavior)).hexdigest()
 
     def checked_bytes(self) -> bytes:
         data = self.path.read_bytes()
         found = hashlib.sha256(data).hexdigest()
         if found != self.sha256:
             raise DamageError(
-                f"vocabulary file `{self.path}` is damaged\n"
+                f"vocabulary file `{self.path}` is not what it was\n"
                 f"  SHA-256 expected: {self.sha256}\n  SHA-256 found:    {found}",
-                hint="reinstall tokenmill",
+                hint="reinstall tokenmill" if self.path.parent == FOLDER else None,
             )
         return data
 
     def ranks(self) -> dict[bytes, int]:
-        lines = (line.split() for line in self.checked_bytes().splitlines())
-        return {base64.b64decode(token): int(rank) for token, rank in lines}
+        try:
+            lines = [line.split() for line in self.checked_bytes().splitlines() if line]
+            return {base64.b64decode(token, validate=True): int(rank) for token, rank in lines}
+        except (ValueError, binascii.Error) as error:
+            raise DamageError(f"`{self.path}` is no rank file: {error}") from None
+
+    def definition(self, name: str) -> Definition:
+        from tokenmill.tokenizers.engines import fast_by_ranks, tiktoken_reference
+
+        # Ids depend on ranks and pattern; the special tokens stand apart.
+        behavior = (self.sha256, self.pattern, sorted(self.special_tokens.items()))
+        return Definition(
+            name=name,
+            identity=hashlib.sha256(msgspec.json.encode(behavior)).hexdigest(),
+            vocab_size=self.vocab_size,
+            special_tokens=self.special_tokens,
+            reference=partial(tiktoken_reference, self),
+            fast=partial(fast_by_ranks, self) if self.pretokenizer else None,
+            reason=self.reason,
+            proven=self.path.parent == FOLDER,
+        )
+
+
+def rank_file_definition(path: Path, pattern: str | None) -> Definition:
+    """Return the tokenizer of a `.tiktoken` file whose pattern is that of a shipped vocabulary."""
+    if pattern is None:
+        raise RecipeError(
+            f"`{path}` holds ranks, and not the pattern that splits text",
+            hint=f"pass `--pattern` with one of {', '.join(VOCABULARIES)}",
+        )
+    if pattern not in VOCABULARIES:
+        raise RecipeError(f"unknown pattern `{pattern}`", hint=did_you_mean(pattern, list(VOCABULARIES)))
+    like = VOCABULARIES[pattern]
+    unchecked = Vocabulary(str(path), hashlib.sha256(path.read_bytes()).hexdigest(), like.pattern, {}, 0, None)
+    ranks = unchecked.ranks()
+    missing = [i for i in range(256) if bytes([i]) not in ranks]
+    if missing:
+        raise RecipeError(f"`{path}` has no rank for the byte {missing[0]}: not every text could be encoded")
+    dense = sorted(ranks.values()) == list(range(len(ranks)))
+    pretokenizer = (like.pretokenizer or "gpt2") if dense else None
+    return Vocabulary(
+        file=str(path.absolute()),
+        sha256=unchecked.sha256,
+        pattern=like.pattern,
+        special_tokens={},
+        vocab_size=max(ranks.values()) + 1,
+        pretokenizer=pretokenizer,
+        reason=like.reason if dense else "gigatoken takes only dense ranks",
+    ).definition(str(path))
 
 
 _GPT2_PATTERN = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""
@@ -80,8 +122,6 @@ _O200K_PATTERN = "|".join(
     ]
 )
 
-_SHOWN_EQUAL = "shown equal to tiktoken; documents with code points where the two differ go to tiktoken"
-
 _R50K = Vocabulary(
     file="r50k_base.tiktoken",
     sha256="306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930",
@@ -89,7 +129,6 @@ _R50K = Vocabulary(
     special_tokens={"<|endoftext|>": 50256},
     vocab_size=50257,
     pretokenizer="gpt2",
-    reason=_SHOWN_EQUAL,
 )
 
 VOCABULARIES: dict[str, Vocabulary] = {
@@ -118,7 +157,6 @@ VOCABULARIES: dict[str, Vocabulary] = {
         },
         vocab_size=100277,
         pretokenizer="gpt4",
-        reason=_SHOWN_EQUAL,
     ),
     "o200k_base": Vocabulary(
         file="o200k_base.tiktoken",
@@ -127,6 +165,5 @@ VOCABULARIES: dict[str, Vocabulary] = {
         special_tokens={"<|endoftext|>": 199999, "<|endofprompt|>": 200018},
         vocab_size=200019,
         pretokenizer="o200k",
-        reason=_SHOWN_EQUAL,
     ),
 }
