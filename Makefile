@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint types package memory clean
+.PHONY: demo test lint types package test-unicode fuzz memory clean
 
 demo: .venv/installed
 	rm -rf out
@@ -31,6 +31,15 @@ package: .venv/lint
 		 $(CURDIR)/.venv-package/bin/tokenmill verify $(CURDIR)/.venv-package/out) || exit 1; \
 	done
 	rm -rf .venv-package
+
+# All 1,112,064 Unicode scalar values, in context, engine against reference; about 10 minutes a core.
+test-unicode: .venv/tests
+	$(BIN)/python tests/sweep.py unicode --tokenizers $(TOKENIZERS)
+
+# Random documents, engine against reference, for an hour: make fuzz SECONDS=3600 TOKENIZERS="a/tokenizer.json"
+SECONDS ?= 3600
+fuzz: .venv/tests
+	$(BIN)/python tests/fuzz.py --seconds $(SECONDS) --tokenizers $(TOKENIZERS)
 
 # Peak memory over 1 and 10 times the files: make memory CORPUS=folder
 memory: .venv/installed

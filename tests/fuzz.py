@@ -140,9 +140,9 @@ def main() -> None:
     with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
         results = pool.starmap(fuzz, jobs)
     differences = [line for _, lines in results for line in lines]
-    print("\n".join(differences[:50]))  # noqa: T201
+    print("\n".join(differences[:50]))
     n_documents = sum(n for n, _ in results)
-    print(f"seed {options.seed}: {n_documents:,} documents, {len(differences)} differences")  # noqa: T201
+    print(f"seed {options.seed}: {n_documents:,} documents, {len(differences)} differences")
     sys.exit(bool(differences))
 
 

@@ -23,6 +23,7 @@ from tokenmill.sources import Input, source_for
 from tokenmill.storage.local import PartialFile, partial_file
 from tokenmill.tokenizers import Tokenizer
 from tokenmill.tokenizers.delimiters import delimited
+from tokenmill.tokenizers.sampling import ReferenceSample
 from tokenmill.tokenizers.special import SpelledWords
 
 BEAT_SECONDS = 0.5
@@ -36,6 +37,8 @@ class Job(msgspec.Struct, frozen=True):
     inputs: tuple[Input, ...]
     work: str
     batch_bytes: int
+    n_units: int
+    use_reference: bool  # the fast engine was seen to differ on the corpus, or there is none
 
 
 class Beat(msgspec.Struct, frozen=True, tag=True):
@@ -58,10 +61,13 @@ class _UnitEncoder:
         self.job, self.unit, self.on_beat = job, unit, on_beat
         self.tokenizer = Tokenizer(job.recipe.tokenizer, job.recipe.pattern)
         self.dtype = np.dtype(recipe_dtype(job.recipe))
+        self.engine = self.tokenizer.reference if job.use_reference else self.tokenizer.engine
+        out = Path(job.work).parent
+        self.sample = ReferenceSample(self.tokenizer, job.recipe.fingerprint, unit.index, job.n_units, out)
         self.special_text = SpelledWords(self.tokenizer.special_tokens)
         self.skipped: Counter[str] = Counter()
         self.n_special_text_documents = 0
-        self.seconds = {"read": 0.0, "encode": 0.0, "write": 0.0}
+        self.seconds = {"read": 0.0, "encode": 0.0, "check": 0.0, "write": 0.0}
         self.clock = self.last_beat = perf_counter()
         self.n_text_bytes = self.n_tokens = 0
 
@@ -76,6 +82,7 @@ class _UnitEncoder:
             spans=spans,
             skipped=dict(self.skipped),
             n_special_text_documents=self.n_special_text_documents,
+            n_checked_documents=self.sample.n_checked,
             seconds=StageSeconds(**self.seconds),
         )
 
@@ -88,7 +95,11 @@ class _UnitEncoder:
             if len(documents) == 0:
                 continue
             self.n_special_text_documents += len(self.special_text.documents(documents))
-            tokens = self.tokenizer.engine.encode(documents)
+            tokens = self.engine.encode(documents)
+            self.took("encode")
+            if not self.job.use_reference:
+                self.sample.check(documents, tokens)
+                self.took("check")
             assert self.job.recipe.eot is not None
             tokens = delimited(tokens, self.dtype, self.job.recipe.eot, int(self.job.recipe.eot_token or 0))
             self.took("encode")

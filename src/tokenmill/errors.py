@@ -5,6 +5,7 @@
     ├── SourceError           2   an input that is not there, or that is of no kind we read
     ├── OutputError           2   an output folder that is not ours to write, or not a finished output
     ├── DataError             1   an input that is there and is broken: file, place, expected against found
+    ├── ExactnessError        1   the fast engine and the reference gave different ids: our fault, and worth a report
     ├── DamageError           1   an output or a shipped file that is not what its checksum says
     └── WorkerError           3   a worker process ended early; what is on disk is safe, a rerun helps
 
@@ -41,6 +42,10 @@ class DataError(TokenmillError):
     exit_code = 1
 
 
+class ExactnessError(TokenmillError):
+    exit_code = 1
+
+
 class DamageError(TokenmillError):
     exit_code = 1
 
@@ -51,7 +56,16 @@ class WorkerError(TokenmillError):
 
 BY_NAME: dict[str, type[TokenmillError]] = {
     cls.__name__: cls
-    for cls in (TokenmillError, RecipeError, SourceError, OutputError, DataError, DamageError, WorkerError)
+    for cls in (
+        TokenmillError,
+        RecipeError,
+        SourceError,
+        OutputError,
+        DataError,
+        ExactnessError,
+        DamageError,
+        WorkerError,
+    )
 }
 
 

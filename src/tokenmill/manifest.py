@@ -16,6 +16,7 @@ from typing import Any, Literal
 import msgspec
 
 import tokenmill
+from tokenmill.calibrate import EngineChoice
 from tokenmill.errors import DamageError, OutputError
 from tokenmill.plan import Plan
 from tokenmill.recipe import Recipe, recipe_dtype
@@ -36,6 +37,8 @@ class TokenizerRecord(msgspec.Struct, frozen=True):
     eot_token: int | None
     dtype: Literal["uint16", "uint32"]
     engine: str
+    reason: str  # why this engine
+    n_checked_documents: int  # encoded again by the reference, and found equal
     versions: dict[str, str]
 
 
@@ -93,12 +96,13 @@ def seal(
     out: Path,
     recipe: Recipe,
     plan: Plan,
+    engine: EngineChoice,
     receipts: list[UnitReceipt],
     shards: list[ShardReceipt],
     run: RunRecord,
 ) -> Manifest:
     """Write SHA256SUMS and, last of all, the manifest."""
-    manifest = manifest_of(recipe, plan, receipts, shards, run)
+    manifest = manifest_of(recipe, plan, engine, receipts, shards, run)
     data = msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
     write_whole(out / SUMS, sums_text(shards, data).encode())
     write_whole(out / MANIFEST, data)
@@ -114,7 +118,12 @@ def sums_text(shards: Iterable[ShardReceipt], manifest_data: bytes) -> str:
 
 
 def manifest_of(
-    recipe: Recipe, plan: Plan, receipts: list[UnitReceipt], shards: list[ShardReceipt], run: RunRecord
+    recipe: Recipe,
+    plan: Plan,
+    choice: EngineChoice,
+    receipts: list[UnitReceipt],
+    shards: list[ShardReceipt],
+    run: RunRecord,
 ) -> Manifest:
     """Add up the receipts."""
     tokenizer = Tokenizer(recipe.tokenizer, recipe.pattern)
@@ -145,7 +154,9 @@ def manifest_of(
             vocab_size=tokenizer.vocab_size,
             eot_token=None if recipe.eot_token is None else int(recipe.eot_token),
             dtype="uint16" if recipe_dtype(recipe) == "<u2" else "uint32",
-            engine=tokenizer.engine_name,
+            engine=tokenizer.reference.name if choice.use_reference else tokenizer.engine_name,
+            reason=choice.reason,
+            n_checked_documents=sum(receipt.n_checked_documents for receipt in receipts),
             versions={engine.name: engine.version for engine in (tokenizer.engine, tokenizer.reference)},
         ),
         totals=Totals(

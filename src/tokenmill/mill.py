@@ -1,9 +1,11 @@
 """START HERE: recipe -> plan -> encode -> assemble -> seal.
 
-plan      list the inputs, cut them into units            plan.py, sources/
-encode    unit -> segment (token ids, document lengths)   encode.py in workers, executors/, tokenizers/
-assemble  segments, in order -> shards of the format      assemble.py, shuffle.py, shards/
-seal      receipts -> manifest and SHA256SUMS             manifest.py
+    plan      list the inputs, cut them into units            plan.py, sources/
+    encode    unit -> segment (token ids, document lengths)   encode.py in workers, executors/, tokenizers/
+    assemble  segments, in order -> shards of the format      assemble.py, shuffle.py, shards/
+    seal      receipts -> manifest and SHA256SUMS             manifest.py
+
+Every stage is a call in `prepare_recipe`, and a module of its own.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import Literal
 
 from tokenmill import __version__
 from tokenmill.assemble import assemble
+from tokenmill.calibrate import engine_choice
 from tokenmill.encode import Job
 from tokenmill.errors import DataError, RecipeError, SourceError
 from tokenmill.executors import executor_named
@@ -39,7 +42,8 @@ def prepare_recipe(
 
     work = claim(out, recipe)
     progress = Progress(plan, options, on_progress)
-    job = Job(__version__, recipe, plan.inputs, str(work), options.batch_bytes)
+    engine = engine_choice(recipe, plan)
+    job = Job(__version__, recipe, plan.inputs, str(work), options.batch_bytes, len(plan.units), engine.use_reference)
     encode = executor_named(options.executor)(job, plan.units, options, progress.beat)
     try:
         shards = assemble(progress.watched(encode), plan, recipe, options, out, work, progress)
@@ -48,7 +52,7 @@ def prepare_recipe(
         raise
     finally:
         encode.close()
-    manifest = seal(out, recipe, plan, progress.receipts, shards, progress.record())
+    manifest = seal(out, recipe, plan, engine, progress.receipts, shards, progress.record())
     shutil.rmtree(work)
     return manifest
 
@@ -58,6 +62,7 @@ def prepare(
     out: str | Path,
     *,
     tokenizer: str = "gpt2",
+    pattern: str | None = None,
     format: str = "nanogpt",
     text_column: str = "text",
     name: str | None = None,
@@ -65,6 +70,7 @@ def prepare(
     val: float | int | str | None = None,
     shuffle: int | str | None = None,
     eot: Eot | None = None,
+    eot_token: str | int | None = None,
     separator: str | None = None,
     documents: DocumentsBy = "auto",
     workers: int | None = None,
@@ -80,6 +86,7 @@ def prepare(
     fields: dict[str, object] = {
         "sources": [str(source) for source in ([sources] if isinstance(sources, str | Path) else sources)],
         "tokenizer": tokenizer,
+        "pattern": pattern,
         "format": format,
         "text_column": text_column,
         "name": name,
@@ -87,6 +94,7 @@ def prepare(
         "val": val,
         "shuffle": shuffle,
         "eot": eot,
+        "eot_token": eot_token,
         "separator": separator,
         "documents": documents,
     }

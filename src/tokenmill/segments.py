@@ -36,6 +36,7 @@ class StageSeconds(msgspec.Struct, frozen=True, array_like=True):
 
     read: float
     encode: float
+    check: float
     write: float
 
 
@@ -46,6 +47,7 @@ class UnitReceipt(msgspec.Struct, frozen=True):
     spans: tuple[SpanReceipt, ...]
     skipped: dict[str, int]
     n_special_text_documents: int
+    n_checked_documents: int  # encoded again by the reference, and found equal
     seconds: StageSeconds
 
     @property

@@ -49,9 +49,12 @@ def verify(out: str | Path, on_bytes: Callable[[int, int], None] | None = None) 
     problems = [*sum_problems(out, manifest), *total_problems(manifest)]
     for i, shard in enumerate(manifest.shards):
         found = list(file_problems(out, FileReceipt(shard.file, shard.n_bytes, shard.sha256), read))
-        problems += found or shard_problems(out, manifest, shard)
-        found = list(file_problems(out, shard.index, read))
-        problems += found or index_problems(out, manifest, i)
+        found = found or list(shard_problems(out, manifest, shard))
+        index_found = list(file_problems(out, shard.index, read))
+        index_found = index_found or list(index_problems(out, manifest, i))
+        problems += [*found, *index_found]
+        if not found and not index_found:
+            problems += eot_problems(out, manifest, i)
     return Verification(
         n_files=2 * len(manifest.shards) + 2,
         n_bytes=n_bytes,
@@ -151,3 +154,22 @@ def index_problems(out: Path, manifest: Manifest, shard_index: int) -> Iterator[
         end = ends[-1]
     if n_rows != shard.n_documents:
         yield f"{name}: {n_rows:,} documents, expected {shard.n_documents:,}"
+
+
+def eot_problems(out: Path, manifest: Manifest, shard_index: int) -> Iterator[str]:
+    """Each document must have end-of-text where the recipe puts it; one that runs on ends in another shard."""
+    shard, eot = manifest.shards[shard_index], manifest.recipe.eot
+    if eot == "none":
+        return
+    dtype = np.dtype(manifest.tokenizer.dtype).newbyteorder("<")
+    header = format_named(manifest.recipe.format).read_header(out / shard.file, dtype.itemsize)
+    ids = np.memmap(out / shard.file, dtype=dtype, mode="r", offset=header.n_bytes, shape=(header.n_tokens,))
+    index = Index(out / shard.index.file)
+    for i in range(index.n_batches):
+        starts, lengths = (index.batch(i).column(name).to_numpy() for name in ("start", "length"))
+        ends = (starts + lengths)[starts + lengths <= shard.n_tokens]
+        places = starts if eot == "first" else ends - np.uint64(1)
+        wrong = np.flatnonzero(ids[places] != manifest.tokenizer.eot_token)
+        if len(wrong):
+            yield f"{shard.file}: no end-of-text at token {int(places[wrong[0]]):,}, where a document has it ({eot})"
+            return

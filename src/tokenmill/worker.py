@@ -51,6 +51,8 @@ Message = Beat | Done | Failed
 def main() -> None:
     # The parent decides what an interrupt means; a terminal sends it to all of us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # One thread a worker: the tokenizers library would take all cores in each.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     # Whatever a library prints must not get into the protocol.
     with suppress(BrokenPipeError), os.fdopen(os.dup(1), "wb") as out:  # a broken pipe: the parent is gone
         os.dup2(2 if sys.stderr else os.open(os.devnull, os.O_WRONLY), 1)

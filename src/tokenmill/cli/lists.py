@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from itertools import zip_longest
+from pathlib import Path
 from typing import Any
 
 import click
@@ -48,27 +50,59 @@ def formats(as_json: bool) -> None:
 
 
 @click.command()
+@click.option("--tokenizer", "names", multiple=True, help="Tell about this one: a name or a file, as for `prepare`.")
+@click.option("--pattern", help="For a rank file: the tokenizer whose pattern splits the text.")
+@click.option(
+    "--compare", type=click.Path(path_type=Path), help="Encode this file with engine and reference, and compare."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-def tokenizers(as_json: bool) -> None:
-    """List the tokenizers, their sizes, and the engine that does the work.
+def tokenizers(names: tuple[str, ...], pattern: str | None, compare: Path | None, as_json: bool) -> int:
+    """List the tokenizers: their sizes, the engine that does the work, and why.
 
     \b
-    Example:
+    Examples:
         tokenmill tokenizers
+        tokenmill tokenizers --tokenizer llama3/tokenizer.json
+        tokenmill tokenizers --tokenizer gpt2 --compare document.txt
     """
+    from tokenmill.errors import RecipeError
     from tokenmill.tokenizers import Tokenizer, tokenizer_names
 
+    if compare is not None:
+        if len(names) != 1:
+            raise click.UsageError("`--compare` needs one `--tokenizer`")
+        return compared(Tokenizer(names[0], pattern), compare)
     rows = []
-    for name in tokenizer_names():
-        tokenizer = Tokenizer(name)
+    for name in names or tokenizer_names():
+        tokenizer = Tokenizer(name, pattern)
+        try:
+            eot: int | str = tokenizer.eot_token
+        except RecipeError:
+            eot = "to be named"
         rows.append(
             {
                 "tokenizer": name,
                 "ids": tokenizer.vocab_size,
-                "end-of-text": tokenizer.eot_token,
+                "end-of-text": eot,
                 "dtype": "uint16" if tokenizer.vocab_size <= 2**16 else "uint32",
                 "engine": tokenizer.engine_name,
                 "why": tokenizer.engine_reason,
             }
         )
     print_rows(rows, as_json)
+    return 0
+
+
+def compared(tokenizer: Any, path: Path) -> int:
+    """Print whether engine and reference agree on a file taken as one document; return 0 if they do."""
+    text = path.read_bytes().decode()
+    ids, right = tokenizer.encode(text), tokenizer.reference.encode_one(text).tolist()
+    if ids == right:
+        click.echo(f"equal: {len(ids):,} ids by {tokenizer.engine_name} and by {tokenizer.reference.name}")
+        return 0
+    pairs = zip_longest(ids, right)
+    first = next(i for i, (a, b) in enumerate(pairs) if a != b)
+    click.echo(f"different from token {first:,} on, behind {tokenizer.decode(right[:first])[-60:]!r}")
+    for engine, found in ((tokenizer.engine_name, ids), (tokenizer.reference.name, right)):
+        click.echo(f"  {engine:<10}  {found[first : first + 8]}  {tokenizer.decode(found[first : first + 8])!r}")
+    return 1

@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("sources", nargs=-1, metavar="SOURCE...")
 @click.option("-o", "--out", required=True, type=click.Path(path_type=Path), help="The folder that shards go to.")
-@click.option("--tokenizer", help="gpt2, r50k_base, p50k_base, cl100k_base or o200k_base.  [default: gpt2]")
+@click.option(
+    "--tokenizer",
+    help="gpt2, r50k_base, p50k_base, cl100k_base, o200k_base; a tokenizer.json or its folder; a .tiktoken rank file;"
+    " or package.module:attribute.  [default: gpt2]",
+)
+@click.option("--pattern", metavar="NAME", help="For a rank file: the tokenizer whose pattern splits the text.")
 @click.option("--format", help="nanogpt, llmc or npy: see `tokenmill formats`.  [default: nanogpt]")
 @click.option("--text-column", help="The column or JSON field that holds the text.  [default: text]")
 @click.option("--name", help="What shard files are called (llmc, npy).  [default: fineweb]")
@@ -43,6 +48,11 @@ if TYPE_CHECKING:
     "--eot",
     type=click.Choice(["first", "last", "none"]),
     help="Where each document gets its end-of-text token.  [default: last for nanogpt, first for llmc and npy]",
+)
+@click.option(
+    "--eot-token",
+    metavar="NAME|ID",
+    help="The end-of-text token, where the vocabulary has more than one that could be.",
 )
 @click.option(
     "--separator",
@@ -124,6 +134,18 @@ def prepare(
         click.echo(summary(manifest, out, already_done, verbose))
 
 
+def engine_line(manifest: Manifest) -> str:
+    """How it is known that the ids are right."""
+    tokenizer, seconds = manifest.tokenizer, manifest.run.seconds
+    if tokenizer.n_checked_documents == 0:
+        return f"  engine     the reference itself: {tokenizer.reason}"
+    reference = next(name for name in tokenizer.versions if name != tokenizer.engine)
+    share = seconds["check"] / max(sum(seconds.values()), 1e-9)
+    by = f"{reference} {tokenizer.versions[reference]}"
+    documents = plural(tokenizer.n_checked_documents, "document")
+    return f"  checked    {documents} again with {by}: equal ({share:.1%} of the time)"
+
+
 def recipe_fields(sources: tuple[str, ...], no_shuffle: bool, flags: dict[str, Any]) -> dict[str, Any]:
     """The fields of the recipe that were given on the command line."""
     fields = {name: value for name, value in flags.items() if value is not None}
@@ -144,7 +166,8 @@ def summary(manifest: Manifest, out: Path, already_done: bool, verbose: bool) ->
         f"Already done: {what}" if already_done else f"Prepared {what} in {duration(run.elapsed_seconds)}",
         f"  from       {plural(len(manifest.inputs), 'file')}, {size(totals.n_text_bytes)} of text",
         f"  tokenizer  {tokenizer.name} by {tokenizer.engine} {tokenizer.versions[tokenizer.engine]};"
-        f" end-of-text {tokenizer.eot_token}, {eot_place(str(recipe.eot))}",
+        f" end-of-text {'' if tokenizer.eot_token is None else f'{tokenizer.eot_token}, '}{eot_place(str(recipe.eot))}",
+        engine_line(manifest),
         f"  order      {order_of(str(recipe.shuffle))}",
     ]
     for split, (n_shards, n_documents, n_tokens) in manifest.split_totals().items():

@@ -41,14 +41,15 @@ def tokenizer_json_definition(path: Path) -> Definition:
     try:
         data = file.read_bytes()
         config = msgspec.json.decode(data, type=dict[str, Any])
-        added = [AddedToken.of(token) for token in config.get("added_tokens") or []]
-        model = config["model"]
+        added = msgspec.convert(config.get("added_tokens") or [], list[AddedToken])
+        # A mapping to ids, or for a Unigram model a list in the order of ids.
+        vocab = msgspec.convert(config["model"]["vocab"], dict[str, int] | list[Any])
     except FileNotFoundError:
         hint = "a folder needs a file `tokenizer.json`" if path.is_dir() else None
         raise RecipeError(f"no such tokenizer: `{file}`", hint=hint) from None
     except (msgspec.MsgspecError, UnicodeDecodeError, KeyError, TypeError) as error:
         raise RecipeError(f"`{file}` is no tokenizer.json: {error!r}") from None
-    ids = [*(model.get("vocab") or {"": 0}).values()] if isinstance(model.get("vocab"), dict) else [0]
+    ids = [*vocab.values()] if isinstance(vocab, dict) else range(len(vocab))
     digest = hashlib.sha256(data).hexdigest()
     uncovered = why_not_covered(config, added)
     return Definition(
@@ -68,10 +69,6 @@ class AddedToken(msgspec.Struct, frozen=True):
     content: str
     special: bool = False
     normalized: bool = True
-
-    @classmethod
-    def of(cls, token: dict[str, Any]) -> AddedToken:
-        return msgspec.convert(token, cls)
 
 
 def why_not_covered(config: dict[str, Any], added: list[AddedToken]) -> str | None:
