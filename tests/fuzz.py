@@ -20,8 +20,9 @@ import pyarrow as pa
 from tokenmill import Tokenizer
 from tokenmill.batches import Documents
 from tokenmill.errors import DataError
+from tokenmill.recipe import Recipe
 from tokenmill.sources import Input
-from tokenmill.sources.columns import documents_from_column
+from tokenmill.sources.columns import documents_from_batch
 from tokenmill.tokenizers.disagreements import ODD_UNDER_NFC
 
 SHIPPED = ["gpt2", "cl100k_base", "o200k_base"]
@@ -96,8 +97,10 @@ def check_bytes(rng: random.Random) -> None:
         valid = True
     except UnicodeDecodeError:
         valid = False
+    recipe = Recipe(sources=("fuzz",))
+    batch = pa.record_batch([pa.array(values, pa.binary())], names=["text"])
     try:
-        documents = documents_from_column(pa.array(values, pa.binary()), entry, lambda: 0)
+        documents = documents_from_batch(batch, entry, recipe, lambda: 0)
         assert valid, values
         assert documents.texts.to_pylist() == [value.decode() for value in values]
     except DataError:

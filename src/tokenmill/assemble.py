@@ -17,6 +17,7 @@ from typing import Protocol
 import numpy as np
 
 from tokenmill.batches import TokenRun
+from tokenmill.encode import Job, encode_unit
 from tokenmill.plan import Plan
 from tokenmill.recipe import Recipe, RunOptions, recipe_dtype, shuffle_kind_and_seed
 from tokenmill.segments import UnitReceipt, read_segment, segment_path
@@ -35,15 +36,16 @@ class AssemblyProgress(Protocol):
 def assemble(
     receipts: Iterable[UnitReceipt],
     plan: Plan,
-    recipe: Recipe,
+    job: Job,
     options: RunOptions,
     out: Path,
-    work: Path,
     progress: AssemblyProgress,
-) -> list[ShardReceipt]:
-    """Write the shards of a run and return their receipts."""
+) -> tuple[list[UnitReceipt], list[ShardReceipt]]:
+    """Write the shards of a run; return the receipts of the units that went into them, and theirs."""
+    recipe, work = job.recipe, Path(job.work)
     dtype = np.dtype(recipe_dtype(recipe))
-    receipts = in_unit_order(receipts)
+    used: list[UnitReceipt] = []
+    receipts = noted(limited(in_unit_order(receipts), plan, job, dtype), used)
     kind, seed = shuffle_kind_and_seed(str(recipe.shuffle))
     n_documents = None
     if kind != "none" or isinstance(recipe.val, float):
@@ -62,7 +64,7 @@ def assemble(
         for split, run in split_runs(runs, recipe, n_documents):
             sequence.append(split, run)
             progress.written(len(run.ids))
-        return sequence.finish()
+        return used, sequence.finish()
 
 
 def in_unit_order(receipts: Iterable[UnitReceipt]) -> Iterator[UnitReceipt]:
@@ -75,6 +77,38 @@ def in_unit_order(receipts: Iterable[UnitReceipt]) -> Iterator[UnitReceipt]:
             yield waiting.pop(n_yielded)
             n_yielded += 1
     assert not waiting, f"units missing before {min(waiting)}"
+
+
+def noted(receipts: Iterable[UnitReceipt], used: list[UnitReceipt]) -> Iterator[UnitReceipt]:
+    for receipt in receipts:
+        used.append(receipt)
+        yield receipt
+
+
+def limited(receipts: Iterable[UnitReceipt], plan: Plan, job: Job, dtype: np.dtype) -> Iterator[UnitReceipt]:
+    """Stop at the recipe's limits; the unit that one of them falls into is encoded again, up to there."""
+    recipe = job.recipe
+    documents_left, tokens_left = recipe.limit_documents or 2**62, recipe.limit_tokens or 2**62
+    for receipt in receipts:
+        n_documents = min(receipt.n_documents, documents_left)
+        if receipt.n_tokens > tokens_left:
+            n_documents = min(n_documents, n_documents_within(tokens_left, receipt, plan, job, dtype))
+        if n_documents < receipt.n_documents:
+            yield encode_unit(job, plan.units[receipt.unit], limit_documents=n_documents)
+            return
+        yield receipt
+        documents_left -= receipt.n_documents
+        tokens_left -= receipt.n_tokens
+        if documents_left == 0 or tokens_left == 0:
+            return
+
+
+def n_documents_within(n_tokens: int, receipt: UnitReceipt, plan: Plan, job: Job, dtype: np.dtype) -> int:
+    """Return how many of the first documents of a unit have no more than `n_tokens` together."""
+    path, unit = segment_path(Path(job.work), receipt.unit), plan.units[receipt.unit]
+    runs = read_segment(path, receipt, unit, [0] * len(unit.spans), dtype, max_bytes=2**24)
+    lengths = np.concatenate([run.doc_lengths for run in runs])
+    return int(np.searchsorted(np.cumsum(lengths), n_tokens, side="right"))
 
 
 def corpus_runs(

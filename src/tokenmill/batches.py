@@ -6,7 +6,7 @@ Neither holds a Python object per document: a batch is a few large buffers, howe
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -26,6 +26,7 @@ class Documents:
     rows: npt.NDArray[np.uint32]
     n_rows: int
     skipped: dict[str, int] = field(default_factory=dict)
+    bad_rows: tuple[tuple[int, str], ...] = ()  # rows left out because they are broken, and why
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -46,6 +47,12 @@ class Documents:
         offsets = self.text_offsets
         return int(offsets[-1] - offsets[0]) if len(offsets) else 0
 
+    def first(self, n_documents: int) -> Documents:
+        """The first documents, if there are more."""
+        if len(self) <= n_documents:
+            return self
+        return replace(self, texts=self.texts.slice(0, n_documents), rows=self.rows[:n_documents])
+
     def batches(self, max_bytes: int) -> Iterator[Documents]:
         """Cut into runs of at most `max_bytes` of text, or of one document where that alone is more."""
         if self.n_text_bytes <= max_bytes:
@@ -61,6 +68,7 @@ class Documents:
                 self.rows[start:stop],
                 self.n_rows if whole else 0,
                 self.skipped if whole else {},
+                self.bad_rows if whole else (),
             )
             start = stop
 

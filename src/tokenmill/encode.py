@@ -49,16 +49,19 @@ class Beat(msgspec.Struct, frozen=True, tag=True):
     n_tokens: int
 
 
-def encode_unit(job: Job, unit: Unit, on_beat: Callable[[Beat], None] = lambda beat: None) -> UnitReceipt:
-    """Read, tokenize and delimit the documents of a unit, and commit its segment."""
-    return _UnitEncoder(job, unit, on_beat).encode()
+def encode_unit(
+    job: Job, unit: Unit, on_beat: Callable[[Beat], None] = lambda beat: None, limit_documents: int | None = None
+) -> UnitReceipt:
+    """Read, tokenize and delimit the documents of a unit, or its first ones, and commit its segment."""
+    return _UnitEncoder(job, unit, on_beat, limit_documents).encode()
 
 
 class _UnitEncoder:
     """The counts and clocks of one unit while it is encoded."""
 
-    def __init__(self, job: Job, unit: Unit, on_beat: Callable[[Beat], None]) -> None:
+    def __init__(self, job: Job, unit: Unit, on_beat: Callable[[Beat], None], limit_documents: int | None) -> None:
         self.job, self.unit, self.on_beat = job, unit, on_beat
+        self.n_documents_left = 2**62 if limit_documents is None else limit_documents
         self.tokenizer = Tokenizer(job.recipe.tokenizer, job.recipe.pattern)
         self.dtype = np.dtype(recipe_dtype(job.recipe))
         self.engine = self.tokenizer.reference if job.use_reference else self.tokenizer.engine
@@ -88,12 +91,16 @@ class _UnitEncoder:
 
     def encode_span(self, span: Span, segment: PartialFile) -> SpanReceipt:
         n_rows = n_documents = n_tokens = n_text_bytes = 0
-        for documents in self.batches(span):
+        bad_rows: list[tuple[int, str]] = []
+        for documents in self.batches(span) if self.n_documents_left else ():
             self.took("read")
             n_rows += documents.n_rows
             self.skipped.update(documents.skipped)
+            bad_rows += documents.bad_rows
+            documents = documents.first(self.n_documents_left)
             if len(documents) == 0:
                 continue
+            self.n_documents_left -= len(documents)
             self.n_special_text_documents += len(self.special_text.documents(documents))
             tokens = self.engine.encode(documents)
             self.took("encode")
@@ -109,14 +116,18 @@ class _UnitEncoder:
             n_tokens += len(tokens.ids)
             n_text_bytes += documents.n_text_bytes
             self.beat(documents.n_text_bytes, len(tokens.ids))
-        return SpanReceipt(n_rows, n_documents, n_tokens, n_text_bytes)
+            if self.n_documents_left == 0:
+                break
+        return SpanReceipt(n_rows, n_documents, n_tokens, n_text_bytes, tuple(bad_rows))
 
     def batches(self, span: Span) -> Iterator[Documents]:
         """Yield batches of bounded size, their rows counted from the beginning of the span."""
-        entry, first_row = self.job.inputs[span.input], 0
-        for documents in source_for(entry).read(entry, span, self.job.recipe, self.job.batch_bytes):
+        entry, first_row, recipe = self.job.inputs[span.input], 0, self.job.recipe
+        for documents in source_for(entry).read(entry, span, recipe, self.job.batch_bytes):
+            documents = of_wanted_length(documents, recipe.min_chars, recipe.max_chars)
             rows = documents.rows + np.uint32(first_row)
-            yield from replace(documents, rows=rows).batches(self.job.batch_bytes)
+            bad_rows = tuple((row + first_row, reason) for row, reason in documents.bad_rows)
+            yield from replace(documents, rows=rows, bad_rows=bad_rows).batches(self.job.batch_bytes)
             first_row += documents.n_rows
 
     def took(self, stage: str) -> None:
@@ -130,3 +141,19 @@ class _UnitEncoder:
         if self.clock - self.last_beat >= BEAT_SECONDS:
             self.last_beat = self.clock
             self.on_beat(Beat(self.unit.index, self.n_text_bytes, self.n_tokens))
+
+
+def of_wanted_length(documents: Documents, min_chars: int | None, max_chars: int | None) -> Documents:
+    """Leave out documents that are too short or too long, counted in characters."""
+    if min_chars is None and max_chars is None:
+        return documents
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    lengths = pc.utf8_length(documents.texts).to_numpy()
+    short, long = lengths < (min_chars or 0), lengths > (max_chars or 2**62)
+    skipped = documents.skipped | {"min_chars": int(short.sum()), "max_chars": int(long.sum())}
+    kept = np.flatnonzero(~(short | long))
+    texts = documents.texts.take(pa.array(kept)) if len(kept) < len(documents) else documents.texts
+    skipped = {reason: n for reason, n in skipped.items() if n}
+    return replace(documents, texts=texts, rows=documents.rows[kept], skipped=skipped)

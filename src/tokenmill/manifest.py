@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -21,13 +20,15 @@ from tokenmill.errors import DamageError, OutputError
 from tokenmill.plan import Plan
 from tokenmill.recipe import Recipe, recipe_dtype
 from tokenmill.segments import UnitReceipt
-from tokenmill.shards.writer import ShardReceipt
+from tokenmill.shards.writer import FileReceipt, ShardReceipt
 from tokenmill.storage.local import write_whole
 from tokenmill.tokenizers import Tokenizer
 
 MANIFEST = "manifest.json"
 SUMS = "SHA256SUMS"
+SKIPPED = "skipped.jsonl"
 SCHEMA = 1
+COUNTED = ("n_rows", "n_documents", "n_tokens", "n_text_bytes")
 
 
 class TokenizerRecord(msgspec.Struct, frozen=True):
@@ -80,6 +81,7 @@ class Manifest(msgspec.Struct, frozen=True):
     shards: tuple[ShardReceipt, ...]
     inputs: tuple[InputRecord, ...]
     skipped: dict[str, int]  # documents left out, by reason
+    skipped_list: FileReceipt | None  # the broken ones among them, one by one
     n_special_text_documents: int  # documents whose text spells a special token; it stayed text
     run: RunRecord
 
@@ -104,15 +106,31 @@ def seal(
     """Write SHA256SUMS and, last of all, the manifest."""
     manifest = manifest_of(recipe, plan, engine, receipts, shards, run)
     data = msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
-    write_whole(out / SUMS, sums_text(shards, data).encode())
+    if manifest.skipped_list is not None:
+        write_whole(out / SKIPPED, skipped_lines(plan, receipts))
+    write_whole(out / SUMS, sums_text(manifest, data).encode())
     write_whole(out / MANIFEST, data)
     return manifest
 
 
-def sums_text(shards: Iterable[ShardReceipt], manifest_data: bytes) -> str:
+def skipped_lines(plan: Plan, receipts: list[UnitReceipt]) -> bytes:
+    """One JSON line for each broken record that was left out: file, row (counted from 0) and reason."""
+    lines, n_rows_before = [], Counter[int]()
+    for receipt in receipts:
+        for span, done in zip(plan.units[receipt.unit].spans, receipt.spans, strict=True):
+            for row, reason in done.bad_rows:
+                entry = {"file": plan.inputs[span.input].path, "row": n_rows_before[span.input] + row, "reason": reason}
+                lines.append(msgspec.json.encode(entry) + b"\n")
+            n_rows_before[span.input] += done.n_rows
+    return b"".join(lines)
+
+
+def sums_text(manifest: Manifest, manifest_data: bytes) -> str:
     """The lines of SHA256SUMS, which `sha256sum -c` reads."""
-    sums = {shard.file: shard.sha256 for shard in shards}
-    sums |= {shard.index.file: shard.index.sha256 for shard in shards}
+    sums = {shard.file: shard.sha256 for shard in manifest.shards}
+    sums |= {shard.index.file: shard.index.sha256 for shard in manifest.shards}
+    if manifest.skipped_list is not None:
+        sums[SKIPPED] = manifest.skipped_list.sha256
     sums[MANIFEST] = hashlib.sha256(manifest_data).hexdigest()
     return "".join(f"{digest}  {file}\n" for file, digest in sums.items())
 
@@ -132,15 +150,15 @@ def manifest_of(
     for receipt in receipts:
         skipped.update(receipt.skipped)
         for span, done in zip(plan.units[receipt.unit].spans, receipt.spans, strict=True):
-            counts[span.input].update(msgspec.structs.asdict(done))
+            counts[span.input].update({field: getattr(done, field) for field in COUNTED})
+    lines = skipped_lines(plan, receipts)
     n_tokens, n_documents = sum(shard.n_tokens for shard in shards), sum(shard.n_documents for shard in shards)
     assert n_tokens == sum(receipt.n_tokens for receipt in receipts), (
         "the shards hold other tokens than the segments did"
     )
     assert n_documents == sum(receipt.n_documents for receipt in receipts)
-    fields = ("n_rows", "n_documents", "n_tokens", "n_text_bytes")
     inputs = tuple(
-        InputRecord(entry.path, entry.size, entry.mtime_ns, **{field: counts[i][field] for field in fields})
+        InputRecord(entry.path, entry.size, entry.mtime_ns, **{field: counts[i][field] for field in COUNTED})
         for i, entry in enumerate(plan.inputs)
     )
     return Manifest(
@@ -169,6 +187,7 @@ def manifest_of(
         shards=tuple(shards),
         inputs=inputs,
         skipped=dict(sorted(skipped.items())),
+        skipped_list=None if not lines else FileReceipt(SKIPPED, len(lines), hashlib.sha256(lines).hexdigest()),
         n_special_text_documents=sum(receipt.n_special_text_documents for receipt in receipts),
         run=run,
     )

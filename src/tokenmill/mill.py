@@ -46,13 +46,13 @@ def prepare_recipe(
     job = Job(__version__, recipe, plan.inputs, str(work), options.batch_bytes, len(plan.units), engine.use_reference)
     encode = executor_named(options.executor)(job, plan.units, options, progress.beat)
     try:
-        shards = assemble(progress.watched(encode), plan, recipe, options, out, work, progress)
+        receipts, shards = assemble(progress.watched(encode), plan, job, options, out, progress)
     except (RecipeError, SourceError, DataError):  # nothing to go on with: leave the folder to the next try
         discard(out, recipe)
         raise
     finally:
         encode.close()
-    manifest = seal(out, recipe, plan, engine, progress.receipts, shards, progress.record())
+    manifest = seal(out, recipe, plan, engine, receipts, shards, progress.record())
     shutil.rmtree(work)
     return manifest
 
@@ -73,6 +73,12 @@ def prepare(
     eot_token: str | int | None = None,
     separator: str | None = None,
     documents: DocumentsBy = "auto",
+    where: str | None = None,
+    min_chars: int | str | None = None,
+    max_chars: int | str | None = None,
+    limit_documents: int | str | None = None,
+    limit_tokens: int | str | None = None,
+    on_bad_document: Literal["fail", "skip"] = "fail",
     workers: int | None = None,
     executor: Literal["processes", "inline"] = "processes",
     on_progress: OnProgress | None = None,
@@ -97,6 +103,12 @@ def prepare(
         "eot_token": eot_token,
         "separator": separator,
         "documents": documents,
+        "where": where,
+        "min_chars": min_chars,
+        "max_chars": max_chars,
+        "limit_documents": limit_documents,
+        "limit_tokens": limit_tokens,
+        "on_bad_document": on_bad_document,
     }
     recipe = recipe_from_mapping(fields, where="the call of prepare")
     return prepare_recipe(recipe, out, RunOptions(workers=workers, executor=executor), on_progress)

@@ -57,6 +57,8 @@ def plan_units(recipe: Recipe, unit_bytes: int | None = None) -> Plan:
     inputs = list_inputs(recipe)
     if recipe.documents != "auto" and not any(entry.kind == "text" for entry in inputs):
         raise RecipeError("`--separator` and `--documents` are for plain text, and no input is", hint="leave them out")
+    if recipe.where is not None and any(entry.kind == "text" for entry in inputs):
+        raise RecipeError("`--where` needs columns or fields, and plain text has none", hint="leave it out")
     atoms = [source_for(entry).atom_bytes(entry, recipe) for entry in inputs]
     if not any(atoms):
         names = ", ".join(f"`{source}`" for source in recipe.sources)

@@ -18,6 +18,7 @@ from typing import Literal
 import msgspec
 
 from tokenmill.errors import RecipeError, SourceError, did_you_mean
+from tokenmill.filters import Where
 from tokenmill.shards import format_named
 from tokenmill.sources.catalog import CATALOG
 
@@ -40,6 +41,12 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     format: str = "nanogpt"
     name: str | None = None
     shard_tokens: int | None = None
+    where: str | None = None  # a condition on other columns, see filters.py
+    min_chars: int | None = None
+    max_chars: int | None = None
+    limit_documents: int | None = None  # the first ones of the corpus
+    limit_tokens: int | None = None  # as many whole documents as fit
+    on_bad_document: Literal["fail", "skip"] = "fail"
     # A fraction of the documents, a number of documents, "shard" (the first one) or "none".
     val: float | int | str | None = None
     # "none", "numpy:SEED" (nanoGPT's own permutation) or "keyed:SEED" (constant memory, any size).
@@ -138,6 +145,14 @@ def check_recipe(recipe: Recipe) -> None:
     if recipe.shard_tokens is not None and recipe.shard_tokens < 1:
         raise RecipeError(f"shard_tokens must be at least 1, not {recipe.shard_tokens}")
     check_val(recipe)
+    if recipe.where is not None:
+        Where(recipe.where)
+    for name in ("min_chars", "max_chars", "limit_documents", "limit_tokens"):
+        value = getattr(recipe, name)
+        if value is not None and value < 1:
+            raise RecipeError(f"{name} must be at least 1, not {value}")
+    if recipe.min_chars and recipe.max_chars and recipe.min_chars > recipe.max_chars:
+        raise RecipeError(f"min_chars {recipe.min_chars:,} is above max_chars {recipe.max_chars:,}")
     assert recipe.shuffle is not None
     shuffle_kind_and_seed(recipe.shuffle)
     format_named(recipe.format).check(recipe)
@@ -203,8 +218,9 @@ def recipe_from_mapping(mapping: dict[str, object], *, where: str) -> Recipe:
     fields = dict(mapping)
     if isinstance(sources := fields.get("sources"), str):
         fields["sources"] = [sources]
-    if isinstance(shard_tokens := fields.get("shard_tokens"), str):
-        fields["shard_tokens"] = parse_count(shard_tokens)
+    for name in ("shard_tokens", "min_chars", "max_chars", "limit_documents", "limit_tokens"):
+        if isinstance(value := fields.get(name), str):
+            fields[name] = parse_count(value)
     if isinstance(val := fields.get("val"), str):
         fields["val"] = parse_val(val)
     if isinstance(shuffle := fields.get("shuffle"), str | int):

@@ -29,6 +29,7 @@ class SpanReceipt(msgspec.Struct, frozen=True, array_like=True):
     n_documents: int
     n_tokens: int
     n_text_bytes: int
+    bad_rows: tuple[tuple[int, str], ...] = ()  # left out because they are broken: row in the span, and why
 
 
 class StageSeconds(msgspec.Struct, frozen=True, array_like=True):

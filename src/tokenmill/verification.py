@@ -47,6 +47,8 @@ def verify(out: str | Path, on_bytes: Callable[[int, int], None] | None = None) 
             on_bytes(n_read, n_bytes)
 
     problems = [*sum_problems(out, manifest), *total_problems(manifest)]
+    if manifest.skipped_list is not None:
+        problems += file_problems(out, manifest.skipped_list, lambda n: None)
     for i, shard in enumerate(manifest.shards):
         found = list(file_problems(out, FileReceipt(shard.file, shard.n_bytes, shard.sha256), read))
         found = found or list(shard_problems(out, manifest, shard))
@@ -66,7 +68,7 @@ def verify(out: str | Path, on_bytes: Callable[[int, int], None] | None = None) 
 
 def sum_problems(out: Path, manifest: Manifest) -> Iterator[str]:
     """SHA256SUMS must be what the manifest makes it, and so name the manifest's own digest."""
-    expected = sums_text(manifest.shards, (out / MANIFEST).read_bytes()).splitlines(keepends=True)
+    expected = sums_text(manifest, (out / MANIFEST).read_bytes()).splitlines(keepends=True)
     try:
         found = (out / SUMS).read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
     except FileNotFoundError:

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from tokenmill.errors import OutputError
-from tokenmill.manifest import MANIFEST, SUMS, Manifest, load_manifest
+from tokenmill.manifest import MANIFEST, SKIPPED, SUMS, Manifest, load_manifest
 from tokenmill.recipe import Recipe
 from tokenmill.shards import format_named
 from tokenmill.shards.index import INDEX
@@ -62,7 +62,10 @@ def claim(out: Path, recipe: Recipe) -> Path:
         discard(out, recipe)
     elif work.exists() and any(work.iterdir()):
         raise OutputError(f"`{work}` is not tokenmill's", hint="pass another folder with `-o`, or move it away")
-    strangers = [*output_files(out, recipe), *(path for path in (out / SUMS, out / INDEX) if path.exists())]
+    strangers = [
+        *output_files(out, recipe),
+        *(path for path in (out / SUMS, out / SKIPPED, out / INDEX) if path.exists()),
+    ]
     if strangers:
         raise OutputError(
             f"`{out}` holds `{strangers[0].name}`, which tokenmill did not make and would overwrite",
@@ -81,7 +84,7 @@ def claim(out: Path, recipe: Recipe) -> Path:
 
 def discard(out: Path, recipe: Recipe) -> None:
     """Remove what an unfinished run of this recipe made, and nothing else."""
-    for path in [*output_files(out, recipe), out / SUMS, out / MANIFEST]:
+    for path in [*output_files(out, recipe), out / SUMS, out / SKIPPED, out / MANIFEST]:
         path.unlink(missing_ok=True)
     for name in ("units", "buckets"):
         shutil.rmtree(out / WORK / name, ignore_errors=True)

@@ -64,6 +64,21 @@ if TYPE_CHECKING:
     type=click.Choice(["file", "line", "paragraph"]),
     help="How plain text splits into documents, other than by a separator.",
 )
+@click.option(
+    "--where", metavar="FILTER", help="Take rows for which this holds: \"int_score >= 3 and language == 'en'\"."
+)
+@click.option("--min-chars", metavar="N", help="Leave out documents of fewer characters.")
+@click.option("--max-chars", metavar="N", help="Leave out documents of more characters.")
+@click.option("--limit-documents", metavar="N", help="Take the first N documents of the corpus.")
+@click.option(
+    "--limit-tokens", metavar="N", help="Take as many whole documents as have no more than N tokens together."
+)
+@click.option(
+    "--on-bad-document",
+    type=click.Choice(["fail", "skip"]),
+    help="What to do with a record that is broken (JSON, UTF-8, missing field): fail, or skip, count and list it."
+    "  [default: fail]",
+)
 @click.option("--workers", type=click.IntRange(min=1), help="Worker processes.  [default: one for each core]")
 @click.option(
     "--recipe",

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tokenmill.batches import Documents
 from tokenmill.errors import DataError
-from tokenmill.sources.columns import check_column, documents_from_column
+from tokenmill.sources.columns import check_column, check_filter_columns, documents_from_batch, wanted_columns
 
 if TYPE_CHECKING:
     from tokenmill.plan import Span
@@ -44,47 +44,51 @@ def atom_bytes(entry: Input, recipe: Recipe) -> list[int]:
         # The file format is the stream format between a magic word and a footer.
         file.seek(STREAM_OFFSET if is_file_format(file) else 0)
         reader = pa.ipc.MessageReader.open_stream(file)
-        check_column(pa.ipc.read_schema(reader.read_next_message()), recipe.text_column, entry.path)
+        schema = pa.ipc.read_schema(reader.read_next_message())
+        check_column(schema, recipe.text_column, entry.path)
+        check_filter_columns(schema, recipe, entry.path)
         return [message.body.size for message in reader if message.type == "record batch"]
 
 
 def read(entry: Input, span: Span, recipe: Recipe, batch_bytes: int) -> Iterator[Documents]:
     with opened(entry) as file:
         batches = file_batches if is_file_format(file) else stream_batches
-        for i, column in batches(file, recipe.text_column, entry.path, span):
-            yield documents_from_column(column, entry, lambda i=i: n_rows_before(entry, i))  # type: ignore[misc]
+        for i, batch in batches(file, recipe, entry.path, span):
+            yield documents_from_batch(batch, entry, recipe, lambda i=i: n_rows_before(entry, i))  # type: ignore[misc]
 
 
-def text_column_alone(schema: Any, column: str, path: str) -> Any:
-    """Options to read nothing but the text column: others may be large, or compressed."""
-    check_column(schema, column, path)
-    return pa.ipc.IpcReadOptions(included_fields=[schema.names.index(column)], use_threads=False)
+def wanted_columns_alone(schema: Any, recipe: Recipe, path: str) -> Any:
+    """Options to read nothing but the columns we need: others may be large, or compressed."""
+    check_column(schema, recipe.text_column, path)
+    check_filter_columns(schema, recipe, path)
+    fields = [schema.names.index(name) for name in wanted_columns(recipe)]
+    return pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
 
 
-def file_batches(file: Any, column: str, path: str, span: Span) -> Iterator[tuple[int, Any]]:
-    """Yield the text column of each record batch of a span, by number: the footer knows where they are."""
-    reader = pa.ipc.open_file(file, options=text_column_alone(pa.ipc.open_file(file).schema, column, path))
+def file_batches(file: Any, recipe: Recipe, path: str, span: Span) -> Iterator[tuple[int, Any]]:
+    """Yield each record batch of a span, by number: the footer knows where they are."""
+    reader = pa.ipc.open_file(file, options=wanted_columns_alone(pa.ipc.open_file(file).schema, recipe, path))
     if span.stop > reader.num_record_batches:
         raise DataError(
             f"`{path}` is damaged: its footer knows {reader.num_record_batches} record batches, and it has more"
         )
     for i in range(span.start, span.stop):
-        yield i, reader.get_batch(i).column(column)
+        yield i, reader.get_batch(i)
 
 
-def stream_batches(file: Any, column: str, path: str, span: Span) -> Iterator[tuple[int, Any]]:
-    """Yield the text column of each record batch of a span; those before it are passed over, by their headers.
+def stream_batches(file: Any, recipe: Recipe, path: str, span: Span) -> Iterator[tuple[int, Any]]:
+    """Yield each record batch of a span; those before it are passed over, by their headers.
 
-    (Not so if they are compressed: pyarrow unpacks the text column of each. Hugging Face's streams are not.)
+    (Not so if they are compressed: pyarrow unpacks the columns we need. Hugging Face's streams are not.)
     """
     file.seek(0)
-    options = text_column_alone(pa.ipc.open_stream(file).schema, column, path)
+    options = wanted_columns_alone(pa.ipc.open_stream(file).schema, recipe, path)
     file.seek(0)
     for i, batch in enumerate(pa.ipc.open_stream(file, options=options)):
         if i >= span.stop:
             return
         if i >= span.start:
-            yield i, batch.column(column)
+            yield i, batch
 
 
 def n_rows_before(entry: Input, batch: int) -> int:

@@ -6,7 +6,9 @@ makes Python objects for a document, about 0.5 us each; encoding a document of 4
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,7 @@ import pyarrow as pa
 
 from tokenmill.batches import Documents
 from tokenmill.errors import DataError, RecipeError
+from tokenmill.sources.columns import documents_from_batch, wanted_columns
 from tokenmill.sources.ranges import LINE, Block, opened, read_blocks
 from tokenmill.sources.text import atom_bytes as atom_bytes
 
@@ -26,9 +29,12 @@ if TYPE_CHECKING:
 
 
 @lru_cache
-def record_decoder(field: str) -> msgspec.json.Decoder[Any]:
+def record_decoder(field: str, others: tuple[str, ...]) -> msgspec.json.Decoder[Any]:
+    """A decoder for the text field, and for others of any type that may be missing."""
+    names = {"text": field, **{f"other_{i}": name for i, name in enumerate(others)}}
+    fields: list[Any] = [("text", str), *((name, Any, None) for name in list(names)[1:])]
     try:
-        return msgspec.json.Decoder(msgspec.defstruct("Record", [("text", str)], rename={"text": field}))
+        return msgspec.json.Decoder(msgspec.defstruct("Record", fields, rename=names))
     except ValueError:
         raise RecipeError(
             f"`{field}` cannot be the name of a JSON field here: it holds a quote or a backslash"
@@ -36,30 +42,54 @@ def record_decoder(field: str) -> msgspec.json.Decoder[Any]:
 
 
 def read(entry: Input, span: Span, recipe: Recipe, batch_bytes: int) -> Iterator[Documents]:
-    decode = record_decoder(recipe.text_column).decode
+    others = tuple(name for name in wanted_columns(recipe) if name != recipe.text_column)
+    decode = record_decoder(recipe.text_column, others).decode
     for block in read_blocks(entry, span, LINE, batch_bytes):
         # Line by line, not `decode_lines`, which does not mind two records on a line or one on two.
         lines = block.data.split(b"\n")
         if not lines[-1]:
             lines.pop()
-        rows, texts = [], []
+        rows, records, bad = [], [], []
         for row, line in enumerate(lines):
             if not line or line.isspace():
                 continue
             try:
-                texts.append(decode(line).text)
+                records.append(decode(line))
+                rows.append(row)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                raise bad_record(error, block, entry, row) from None
-            rows.append(row)
-        yield Documents(pa.array(texts, pa.large_string()), np.array(rows, dtype=np.uint32), len(lines))
+                if recipe.on_bad_document == "fail":
+                    raise bad_record(error, block, entry, row, recipe.text_column) from None
+                bad.append(
+                    (row, "not the record expected" if isinstance(error, msgspec.ValidationError) else "invalid JSON")
+                )
+        documents = documents_of(records, rows, others, recipe, entry)
+        skipped = documents.skipped | Counter(reason for _, reason in bad)
+        yield replace(documents, n_rows=len(lines), skipped=skipped, bad_rows=tuple(bad))
 
 
-def bad_record(error: Exception, block: Block, entry: Input, row: int) -> DataError:
+def documents_of(
+    records: list[Any], rows: list[int], others: tuple[str, ...], recipe: Recipe, entry: Input
+) -> Documents:
+    texts = pa.array([record.text for record in records], pa.large_string())
+    numbers = np.array(rows, dtype=np.uint32)
+    if recipe.where is None:
+        return Documents(texts, numbers, len(rows))
+    try:
+        columns = [pa.array([getattr(record, f"other_{i}") for record in records]) for i in range(len(others))]
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise RecipeError(f"the filter does not fit the fields of `{entry.path}`: {error}") from None
+    batch = pa.record_batch([texts, *columns], names=[recipe.text_column, *others])
+    documents = documents_from_batch(batch, entry, recipe, lambda: 0)
+    return replace(documents, rows=numbers[documents.rows])
+
+
+def bad_record(error: Exception, block: Block, entry: Input, row: int, field: str) -> DataError:
     """Say which line does not decode, and why."""
     place = f"`{entry.path}`, line {lines_before(block, entry) + row + 1:,}"
     if isinstance(error, msgspec.ValidationError):
-        return DataError(f"{place}: {error}", hint="pass `--text-column FIELD` if the text is in another field")
-    return DataError(f"invalid JSON in {place}: {error}")
+        hint = f"pass `--text-column FIELD` if the text is not in `{field}`, or `--on-bad-document skip`"
+        return DataError(f"{place}: {error}", hint=hint)
+    return DataError(f"invalid JSON in {place}: {error}", hint="`--on-bad-document skip` leaves such lines out")
 
 
 def lines_before(block: Block, entry: Input) -> int:

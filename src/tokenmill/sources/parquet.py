@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tokenmill.batches import Documents
 from tokenmill.errors import DataError
-from tokenmill.sources.columns import check_column, documents_from_column
+from tokenmill.filters import Where
+from tokenmill.sources.columns import check_column, check_filter_columns, documents_from_batch, wanted_columns
 
 if TYPE_CHECKING:
     from tokenmill.plan import Span
@@ -40,22 +43,41 @@ def text_sizes(file: Any, column: str) -> list[int]:
 def atom_bytes(entry: Input, recipe: Recipe) -> list[int]:
     with opened(entry) as file:
         check_column(file.schema_arrow, recipe.text_column, entry.path)
+        check_filter_columns(file.schema_arrow, recipe, entry.path)
         return text_sizes(file, recipe.text_column) if file.metadata.num_rows else []
 
 
 def read(entry: Input, span: Span, recipe: Recipe, batch_bytes: int) -> Iterator[Documents]:
     with opened(entry) as file:
         counts = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
-        first_row = sum(counts[: span.start])
-        n_rows = sum(counts[span.start : span.stop])
-        batch_rows = max(1, n_rows * batch_bytes // max(1, span.n_bytes))
-        for batch in file.iter_batches(
-            batch_size=batch_rows,
-            row_groups=range(span.start, span.stop),
-            columns=[recipe.text_column],
-            use_threads=False,
-        ):
-            # By name: asking for `a.b` also brings the field b of a struct a.
-            column = batch.column(batch.schema.names.index(recipe.text_column))
-            yield documents_from_column(column, entry, lambda row=first_row: row)  # type: ignore[misc]
-            first_row += len(column)
+        row = sum(counts[: span.start])
+        batch_rows = max(1, sum(counts[span.start : span.stop]) * batch_bytes // max(1, span.n_bytes))
+        for groups, may_match in runs_of_groups(entry, span, recipe):
+            if not may_match:
+                n_rows = sum(counts[i] for i in groups)
+                yield no_documents(n_rows)
+                row += n_rows
+                continue
+            for batch in file.iter_batches(
+                batch_size=batch_rows, row_groups=groups, columns=wanted_columns(recipe), use_threads=False
+            ):
+                yield documents_from_batch(batch, entry, recipe, lambda row=row: row)  # type: ignore[misc]
+                row += batch.num_rows
+
+
+def runs_of_groups(entry: Input, span: Span, recipe: Recipe) -> list[tuple[list[int], bool]]:
+    """Cut a span where the statistics of row groups rule the filter out: those need not be read."""
+    every = list(range(span.start, span.stop))
+    if recipe.where is None:
+        return [(every, True)]
+    import pyarrow.dataset as ds
+
+    (fragment,) = ds.dataset(entry.path, format="parquet").get_fragments()
+    possible = fragment.subset(Where(recipe.where).expression())
+    may_match = {group.id for group in possible.row_groups}
+    return [(list(groups), possible) for possible, groups in groupby(every, may_match.__contains__)]
+
+
+def no_documents(n_rows: int) -> Documents:
+    texts = pa.array([], pa.large_string())
+    return Documents(texts, np.empty(0, dtype=np.uint32), n_rows, {"where": n_rows})

@@ -182,19 +182,20 @@ def read_blocks(entry: Input, span: Span, delimiter: Delimiter | None, block_byt
                 return
 
 
-def check_utf8(block: Block, entry: Input) -> None:
-    """Refuse a block that is not UTF-8, naming the first byte that is not."""
+def utf8_error(block: Block, entry: Input) -> DataError | None:
+    """Return None for a block that is UTF-8, or else an error that names the first byte that is not."""
     try:
         string_array(block.data).validate(full=True)
+        return None
     except pa.ArrowInvalid:
         try:
             block.data.decode()
         except UnicodeDecodeError as error:
             place = f"byte {block.position + error.start:,}"
-            raise DataError(
+            return DataError(
                 f"invalid UTF-8 in `{entry.path}` at {place}: 0x{block.data[error.start]:02x}",
-                hint="convert the file to UTF-8 first, for example with `iconv`",
-            ) from None
+                hint="convert the file to UTF-8, for example with `iconv`, or pass `--on-bad-document skip`",
+            )
         raise
 
 

@@ -16,21 +16,23 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from tokenmill.batches import Documents
 from tokenmill.errors import SourceError
+from tokenmill.sources.columns import INVALID_UTF8
 from tokenmill.sources.ranges import (
     BLANK,
     LINE,
     PARAGRAPH,
     Block,
     Delimiter,
-    check_utf8,
     opened,
     read_blocks,
     separator_delimiter,
     string_array,
+    utf8_error,
 )
 
 if TYPE_CHECKING:
@@ -81,8 +83,13 @@ def atom_bytes(entry: Input, recipe: Recipe) -> list[int]:
 
 def read(entry: Input, span: Span, recipe: Recipe, batch_bytes: int) -> Iterator[Documents]:
     for block in read_blocks(entry, span, delimiter_of(entry), batch_bytes):
-        check_utf8(block, entry)
-        yield split_block(block, entry)
+        error = utf8_error(block, entry)
+        if error is None:
+            yield split_block(block, entry)
+        elif recipe.on_bad_document == "skip":
+            yield split_bad_block(block, entry)
+        else:
+            raise error
 
 
 def split_block(block: Block, entry: Input) -> Documents:
@@ -107,6 +114,33 @@ def split_block(block: Block, entry: Input) -> Documents:
             return all_rows(without_last_if_empty(texts))
         case _:
             return all_rows(without_last_if_empty(string_array(block.data)))
+
+
+def split_bad_block(block: Block, entry: Input) -> Documents:
+    """Split a block that is not all UTF-8, and leave out the documents that are not, counted and listed.
+
+    A loop over documents, unlike `split_block`: only for a block that has such documents.
+    """
+    delimiter = delimiter_of(entry)
+    data = without_blank_lines_around(block.data) if entry.documents == "paragraph" else block.data
+    found = delimiter.pattern.split(data) if delimiter else [data]
+    if entry.documents == "separator" and block.first and not found[0]:
+        del found[0]
+    if found and not found[-1]:
+        found.pop()
+    texts, rows, bad, n_blank = [], [], [], 0
+    for row, raw in enumerate(found):
+        if entry.documents == "line" and not raw.strip():
+            n_blank += 1
+            continue
+        try:
+            texts.append((raw.removesuffix(b"\r") if entry.documents == "line" else raw).decode())
+            rows.append(row)
+        except UnicodeDecodeError:
+            bad.append((row, INVALID_UTF8))
+    skipped = {"blank line": n_blank} if n_blank else {}
+    array = pa.array(texts, pa.large_string())
+    return Documents(array, np.array(rows, dtype=np.uint32), len(found), skipped | {INVALID_UTF8: len(bad)}, tuple(bad))
 
 
 def without_blank_lines_around(data: bytes) -> bytes:
