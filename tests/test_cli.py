@@ -197,5 +197,29 @@ def test_flags_override_the_way_text_splits_in_a_recipe_file(tmp_path):
     assert (by_flag["recipe"]["documents"], by_flag["recipe"]["separator"]) == ("line", None)
 
 
+def test_plan_says_what_prepare_would_do_and_does_nothing(tmp_path):
+    done = run("plan", "sample", "-o", "out", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Would make about ")
+    assert "free: fits" in done.stdout
+    assert run("prepare", "sample", "-o", "out", "--dry-run", cwd=tmp_path).stdout.splitlines()[2:] != []
+    facts = json.loads(run("plan", "sample", "-o", "out", "--json", cwd=tmp_path).stdout)
+    assert not (tmp_path / "out").exists()
+    made = json.loads(run("prepare", "sample", "-o", "out", "--json", "-q", cwd=tmp_path).stdout)
+    assert facts["fingerprint"] == made["fingerprint"]
+    assert facts["n_units"] == made["run"]["n_units"]
+    assert abs(facts["about_tokens"] / made["totals"]["n_tokens"] - 1) < 0.05
+    assert abs(facts["about_documents"] / made["totals"]["n_documents"] - 1) < 0.05
+    assert abs(facts["about_output_bytes"] / (made["totals"]["n_bytes"] + 420 * 28) - 1) < 0.05
+
+
+def test_plan_knows_limits_and_filters(tmp_path):
+    facts = json.loads(run("plan", "sample", "-o", tmp_path / "o", "--json", "--limit-documents", "42").stdout)
+    assert facts["about_documents"] == 42
+    assert 20_000 < facts["about_tokens"] < 60_000
+    filtered = json.loads(run("plan", "sample", "-o", tmp_path / "o", "--json", "--where", "token_count > 900").stdout)
+    assert 100 < filtered["about_documents"] < 300
+
+
 def test_version_is_told():
     assert run("--version").stdout == f"tokenmill, version {tokenmill.__version__}\n"

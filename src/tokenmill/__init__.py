@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from tokenmill.errors import TokenmillError
+    from tokenmill.forecasting import Forecast, forecast
     from tokenmill.inspect import Document, Shards, open_shards
     from tokenmill.manifest import Manifest
     from tokenmill.mill import prepare, prepare_recipe
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Document": "tokenmill.inspect",
+    "Forecast": "tokenmill.forecasting",
     "Manifest": "tokenmill.manifest",
     "Recipe": "tokenmill.recipe",
     "RunOptions": "tokenmill.recipe",
@@ -31,6 +33,7 @@ _HOMES = {
     "Tokenizer": "tokenmill.tokenizers",
     "TokenmillError": "tokenmill.errors",
     "Verification": "tokenmill.verification",
+    "forecast": "tokenmill.forecasting",
     "open_shards": "tokenmill.inspect",
     "prepare": "tokenmill.mill",
     "prepare_recipe": "tokenmill.mill",
@@ -39,6 +42,7 @@ _HOMES = {
 
 __all__ = [
     "Document",
+    "Forecast",
     "Manifest",
     "Recipe",
     "RunOptions",
@@ -47,6 +51,7 @@ __all__ = [
     "TokenmillError",
     "Verification",
     "__version__",
+    "forecast",
     "open_shards",
     "prepare",
     "prepare_recipe",

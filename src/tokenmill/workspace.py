@@ -9,6 +9,7 @@ OUT/.work/            recipe.json, segments and buckets of an unfinished run; go
 
 from __future__ import annotations
 
+import errno
 import re
 import shutil
 from contextlib import suppress
@@ -53,6 +54,9 @@ def finished_manifest(out: Path, recipe: Recipe, inputs: tuple[Input, ...]) -> M
 def claim(out: Path, recipe: Recipe) -> Path:
     """Make the output folder ours, and return its empty work folder. What an unfinished run left is cleared away."""
     work = out / WORK
+    for source in recipe.sources:
+        if Path(source).is_dir() and out.is_dir() and out.samefile(source):
+            raise OutputError(f"the source `{source}` is also the output", hint="pass another folder with `-o`")
     if (work / RECIPE).exists():
         try:
             earlier = msgspec.json.decode((work / RECIPE).read_bytes(), type=Recipe)
@@ -77,8 +81,10 @@ def claim(out: Path, recipe: Recipe) -> Path:
         (work / "units").mkdir(exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
         raise OutputError(f"cannot make the folder `{error.filename}`: a file of that name is in the way") from None
-    except PermissionError as error:
-        raise OutputError(f"cannot write to `{out}`: {error.strerror}") from None
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise OutputError(f"cannot write to `{out}`: {str(error.strerror).lower()}") from None
     return work
 
 

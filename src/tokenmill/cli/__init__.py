@@ -11,6 +11,7 @@ import click
 from tokenmill import __version__
 from tokenmill.cli.inspect import inspect
 from tokenmill.cli.lists import formats, tokenizers
+from tokenmill.cli.plan import plan
 from tokenmill.cli.prepare import prepare
 from tokenmill.cli.verify import verify
 from tokenmill.errors import TokenmillError
@@ -28,7 +29,7 @@ def cli() -> None:
     """
 
 
-for command in (prepare, verify, inspect, formats, tokenizers):
+for command in (prepare, plan, verify, inspect, formats, tokenizers):
     cli.add_command(command)
 
 

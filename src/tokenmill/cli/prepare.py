@@ -10,82 +10,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tokenmill.cli.display import progress_display
+from tokenmill.cli.options import recipe_from_flags, recipe_options
+from tokenmill.cli.plan import show_forecast
 from tokenmill.cli.words import count, duration, eot_place, order_of, plural, size
 from tokenmill.errors import TokenmillError
-from tokenmill.recipe import RunOptions, recipe_from_mapping, toml_mapping
+from tokenmill.recipe import RunOptions
 
 if TYPE_CHECKING:
     from tokenmill.manifest import Manifest
 
 
 @click.command()
-@click.argument("sources", nargs=-1, metavar="SOURCE...")
-@click.option("-o", "--out", required=True, type=click.Path(path_type=Path), help="The folder that shards go to.")
-@click.option(
-    "--tokenizer",
-    help="gpt2, r50k_base, p50k_base, cl100k_base, o200k_base; a tokenizer.json or its folder; a .tiktoken rank file;"
-    " or package.module:attribute.  [default: gpt2]",
-)
-@click.option("--pattern", metavar="NAME", help="For a rank file: the tokenizer whose pattern splits the text.")
-@click.option("--format", help="nanogpt, llmc or npy: see `tokenmill formats`.  [default: nanogpt]")
-@click.option("--text-column", help="The column or JSON field that holds the text.  [default: text]")
-@click.option("--name", help="What shard files are called (llmc, npy).  [default: fineweb]")
-@click.option("--shard-tokens", metavar="N", help="Tokens in a shard (llmc, npy), such as 100M.  [default: 100M]")
-@click.option(
-    "--val",
-    metavar="SPEC",
-    help="What is for validation: a fraction (0.0005), a number of documents (1000), `shard` (the first one) or `none`."
-    "  [default: 0.0005 for nanogpt, shard for llmc and npy]",
-)
-@click.option(
-    "--shuffle",
-    metavar="SEED",
-    help="Put documents in the random order of this seed; `numpy:SEED` for nanoGPT's own permutation."
-    "  [default: numpy:2357 for nanogpt]",
-)
-@click.option("--no-shuffle", is_flag=True, help="Keep documents in the order of the corpus.  [default for llmc, npy]")
-@click.option(
-    "--eot",
-    type=click.Choice(["first", "last", "none"]),
-    help="Where each document gets its end-of-text token.  [default: last for nanogpt, first for llmc and npy]",
-)
-@click.option(
-    "--eot-token",
-    metavar="NAME|ID",
-    help="The end-of-text token, where the vocabulary has more than one that could be.",
-)
-@click.option(
-    "--separator",
-    metavar="STRING",
-    help="What stands between documents in plain text.  [default: <|endoftext|>, where the file has it]",
-)
-@click.option(
-    "--documents",
-    type=click.Choice(["file", "line", "paragraph"]),
-    help="How plain text splits into documents, other than by a separator.",
-)
-@click.option(
-    "--where", metavar="FILTER", help="Take rows for which this holds: \"int_score >= 3 and language == 'en'\"."
-)
-@click.option("--min-chars", metavar="N", help="Leave out documents of fewer characters.")
-@click.option("--max-chars", metavar="N", help="Leave out documents of more characters.")
-@click.option("--limit-documents", metavar="N", help="Take the first N documents of the corpus.")
-@click.option(
-    "--limit-tokens", metavar="N", help="Take as many whole documents as have no more than N tokens together."
-)
-@click.option(
-    "--on-bad-document",
-    type=click.Choice(["fail", "skip"]),
-    help="What to do with a record that is broken (JSON, UTF-8, missing field): fail, or skip, count and list it."
-    "  [default: fail]",
-)
-@click.option("--workers", type=click.IntRange(min=1), help="Worker processes.  [default: one for each core]")
-@click.option(
-    "--recipe",
-    "recipe_file",
-    type=click.Path(path_type=Path),
-    help="A TOML file with these options; flags override it.",
-)
+@recipe_options
+@click.option("--dry-run", is_flag=True, help="Say what would be done, as `tokenmill plan` does, and do nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest as JSON on stdout, and nothing else there.")
 @click.option(
     "--progress",
@@ -101,6 +38,7 @@ def prepare(
     recipe_file: Path | None,
     no_shuffle: bool,
     workers: int | None,
+    dry_run: bool,
     as_json: bool,
     progress: str,
     quiet: bool,
@@ -121,18 +59,10 @@ def prepare(
     """
     from tokenmill.mill import prepare_recipe
 
-    if no_shuffle and flags["shuffle"]:
-        raise click.UsageError("`--shuffle` and `--no-shuffle` exclude each other")
-    if flags["separator"] is not None and flags["documents"]:
-        raise click.UsageError("`--separator` and `--documents` exclude each other")
-    mapping = toml_mapping(recipe_file) if recipe_file else {}
-    given = recipe_fields(sources, no_shuffle, flags)
-    if "separator" in given or "documents" in given:  # one of them overrides the other in the file
-        mapping = {name: value for name, value in mapping.items() if name not in ("separator", "documents")}
-    mapping |= given
-    if "sources" not in mapping:
-        raise click.UsageError("no SOURCE given: a file, a folder, a glob, or `sample`")
-    recipe = recipe_from_mapping(mapping, where=f"`{recipe_file}`" if recipe_file else "the options")
+    recipe = recipe_from_flags(sources, recipe_file, no_shuffle, flags)
+    if dry_run:
+        show_forecast(recipe, out, RunOptions(workers=workers), as_json)
+        return
     already_done = (out / "manifest.json").exists()
     try:
         with progress_display("off" if quiet else progress) as on_progress:
@@ -159,16 +89,6 @@ def engine_line(manifest: Manifest) -> str:
     by = f"{reference} {tokenizer.versions[reference]}"
     documents = plural(tokenizer.n_checked_documents, "document")
     return f"  checked    {documents} again with {by}: equal ({share:.1%} of the time)"
-
-
-def recipe_fields(sources: tuple[str, ...], no_shuffle: bool, flags: dict[str, Any]) -> dict[str, Any]:
-    """The fields of the recipe that were given on the command line."""
-    fields = {name: value for name, value in flags.items() if value is not None}
-    if sources:
-        fields["sources"] = list(sources)
-    if no_shuffle:
-        fields["shuffle"] = "none"
-    return fields
 
 
 def summary(manifest: Manifest, out: Path, already_done: bool, verbose: bool) -> str:

@@ -6,6 +6,8 @@ makes Python objects for a document, about 0.5 us each; encoding a document of 4
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -58,7 +60,7 @@ def read(entry: Input, span: Span, recipe: Recipe, batch_bytes: int) -> Iterator
                 rows.append(row)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 if recipe.on_bad_document == "fail":
-                    raise bad_record(error, block, entry, row, recipe.text_column) from None
+                    raise bad_record(error, line, block, entry, row, recipe.text_column) from None
                 bad.append(
                     (row, "not the record expected" if isinstance(error, msgspec.ValidationError) else "invalid JSON")
                 )
@@ -83,13 +85,27 @@ def documents_of(
     return replace(documents, rows=numbers[documents.rows])
 
 
-def bad_record(error: Exception, block: Block, entry: Input, row: int, field: str) -> DataError:
+def bad_record(error: Exception, line: bytes, block: Block, entry: Input, row: int, field: str) -> DataError:
     """Say which line does not decode, and why."""
     place = f"`{entry.path}`, line {lines_before(block, entry) + row + 1:,}"
     if isinstance(error, msgspec.ValidationError):
         hint = f"pass `--text-column FIELD` if the text is not in `{field}`, or `--on-bad-document skip`"
         return DataError(f"{place}: {error}", hint=hint)
-    return DataError(f"invalid JSON in {place}: {error}", hint="`--on-bad-document skip` leaves such lines out")
+    if match := re.search(r"\(byte (\d+)\)", str(error)):
+        place += f", column {int(match[1]) + 1:,}"
+    what = str(error).removeprefix("JSON is malformed: ").partition(" (byte")[0]
+    if has_lone_surrogate(line):
+        what = "a lone surrogate in an escape is no Unicode text"
+    return DataError(f"invalid JSON in {place}: {what}", hint="`--on-bad-document skip` leaves such lines out")
+
+
+def has_lone_surrogate(line: bytes) -> bool:
+    """Whether a line is JSON but for escapes like \\ud800, which the standard library lets pass."""
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def lines_before(block: Block, entry: Input) -> int:

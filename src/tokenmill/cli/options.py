@@ -1,0 +1,112 @@
+"""What `prepare` and `plan` are asked: the options of the recipe, and how they come together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tokenmill.recipe import Recipe, recipe_from_mapping, toml_mapping
+
+OPTIONS = [
+    click.argument("sources", nargs=-1, metavar="SOURCE..."),
+    click.option("-o", "--out", required=True, type=click.Path(path_type=Path), help="The folder that shards go to."),
+    click.option(
+        "--tokenizer",
+        help="gpt2, r50k_base, p50k_base, cl100k_base, o200k_base; a tokenizer.json or its folder;"
+        " a .tiktoken rank file; or package.module:attribute.  [default: gpt2]",
+    ),
+    click.option("--pattern", metavar="NAME", help="For a rank file: the tokenizer whose pattern splits the text."),
+    click.option("--format", help="nanogpt, llmc or npy: see `tokenmill formats`.  [default: nanogpt]"),
+    click.option("--text-column", help="The column or JSON field that holds the text.  [default: text]"),
+    click.option("--name", help="What shard files are called (llmc, npy).  [default: fineweb]"),
+    click.option("--shard-tokens", metavar="N", help="Tokens in a shard (llmc, npy), such as 100M.  [default: 100M]"),
+    click.option(
+        "--val",
+        metavar="SPEC",
+        help="What is for validation: a fraction (0.0005), a number of documents (1000), `shard` (the first one)"
+        " or `none`.  [default: 0.0005 for nanogpt, shard for llmc and npy]",
+    ),
+    click.option(
+        "--shuffle",
+        metavar="SEED",
+        help="Put documents in the random order of this seed; `numpy:SEED` for nanoGPT's own permutation."
+        "  [default: numpy:2357 for nanogpt]",
+    ),
+    click.option(
+        "--no-shuffle", is_flag=True, help="Keep documents in the order of the corpus.  [default for llmc, npy]"
+    ),
+    click.option(
+        "--eot",
+        type=click.Choice(["first", "last", "none"]),
+        help="Where each document gets its end-of-text token.  [default: last for nanogpt, first for llmc and npy]",
+    ),
+    click.option(
+        "--eot-token",
+        metavar="NAME|ID",
+        help="The end-of-text token, where the vocabulary has more than one that could be.",
+    ),
+    click.option(
+        "--separator",
+        metavar="STRING",
+        help="What stands between documents in plain text.  [default: <|endoftext|>, where the file has it]",
+    ),
+    click.option(
+        "--documents",
+        type=click.Choice(["file", "line", "paragraph"]),
+        help="How plain text splits into documents, other than by a separator.",
+    ),
+    click.option(
+        "--where", metavar="FILTER", help="Take rows for which this holds: \"int_score >= 3 and language == 'en'\"."
+    ),
+    click.option("--min-chars", metavar="N", help="Leave out documents of fewer characters."),
+    click.option("--max-chars", metavar="N", help="Leave out documents of more characters."),
+    click.option("--limit-documents", metavar="N", help="Take the first N documents of the corpus."),
+    click.option(
+        "--limit-tokens", metavar="N", help="Take as many whole documents as have no more than N tokens together."
+    ),
+    click.option(
+        "--on-bad-document",
+        type=click.Choice(["fail", "skip"]),
+        help="What to do with a record that is broken (JSON, UTF-8, missing field): fail, or skip, count and list it."
+        "  [default: fail]",
+    ),
+    click.option("--workers", type=click.IntRange(min=1), help="Worker processes.  [default: one for each core]"),
+    click.option(
+        "--recipe",
+        "recipe_file",
+        type=click.Path(path_type=Path),
+        help="A TOML file with these options; flags override it.",
+    ),
+]
+
+
+def recipe_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that describe a run."""
+    for option in reversed(OPTIONS):
+        command = option(command)
+    return command
+
+
+def recipe_from_flags(
+    sources: tuple[str, ...], recipe_file: Path | None, no_shuffle: bool, flags: dict[str, Any]
+) -> Recipe:
+    """Put a recipe together from a file, if there is one, and the flags, which override it."""
+    if no_shuffle and flags["shuffle"]:
+        raise click.UsageError("`--shuffle` and `--no-shuffle` exclude each other")
+    if flags["separator"] is not None and flags["documents"]:
+        raise click.UsageError("`--separator` and `--documents` exclude each other")
+    mapping = toml_mapping(recipe_file) if recipe_file else {}
+    given = {name: value for name, value in flags.items() if value is not None}
+    if sources:
+        given["sources"] = list(sources)
+    if no_shuffle:
+        given["shuffle"] = "none"
+    if "separator" in given or "documents" in given:  # one of them overrides the other in the file
+        mapping = {name: value for name, value in mapping.items() if name not in ("separator", "documents")}
+    mapping |= given
+    if "sources" not in mapping:
+        raise click.UsageError("no SOURCE given: a file, a folder, a glob, or `sample`")
+    return recipe_from_mapping(mapping, where=f"`{recipe_file}`" if recipe_file else "the options")
