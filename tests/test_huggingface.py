@@ -186,7 +186,7 @@ def test_a_difference_during_the_run_stops_it_with_the_document_saved(tmp_path, 
         prepare_inline(write_parquet(tmp_path / "a.parquet", texts), tmp_path / "out")
     assert (tmp_path / "out" / "mismatch.txt").read_bytes().decode() == "\U000323b0's"
     assert f"tokenmill tokenizers --tokenizer gpt2 --compare {tmp_path}/out/mismatch.txt" in error.value.hint
-    assert not (tmp_path / "out" / "train.bin").exists()
+    assert not (tmp_path / "out" / "manifest.json").exists()
 
 
 def test_end_of_text_is_obvious_named_or_asked_for(tmp_path, trained, sample_texts):

@@ -23,7 +23,7 @@ from tokenmill.sources import Input, source_for
 from tokenmill.storage.local import PartialFile, partial_file
 from tokenmill.tokenizers import Tokenizer
 from tokenmill.tokenizers.delimiters import delimited
-from tokenmill.tokenizers.sampling import ReferenceSample
+from tokenmill.tokenizers.sampling import SampleWriter, sample_path
 from tokenmill.tokenizers.special import SpelledWords
 
 BEAT_SECONDS = 0.5
@@ -65,12 +65,13 @@ class _UnitEncoder:
         self.tokenizer = Tokenizer(job.recipe.tokenizer, job.recipe.pattern)
         self.dtype = np.dtype(recipe_dtype(job.recipe))
         self.engine = self.tokenizer.reference if job.use_reference else self.tokenizer.engine
-        out = Path(job.work).parent
-        self.sample = ReferenceSample(self.tokenizer, job.recipe.fingerprint, unit.index, job.n_units, out)
+        # A unit that is encoded again, up to a limit, was in the sample the first time.
+        self.sampled = not job.use_reference and limit_documents is None
+        self.sample = SampleWriter(job.recipe.fingerprint, unit.index, job.n_units)
         self.special_text = SpelledWords(self.tokenizer.special_tokens)
         self.skipped: Counter[str] = Counter()
         self.n_special_text_documents = 0
-        self.seconds = {"read": 0.0, "encode": 0.0, "check": 0.0, "write": 0.0}
+        self.seconds = {"read": 0.0, "encode": 0.0, "write": 0.0}
         self.clock = self.last_beat = perf_counter()
         self.n_text_bytes = self.n_tokens = 0
 
@@ -78,6 +79,8 @@ class _UnitEncoder:
         path = segment_path(Path(self.job.work), self.unit.index)
         with partial_file(path, hashed=False) as segment:
             spans = tuple(self.encode_span(span, segment) for span in self.unit.spans)
+            if self.sampled:
+                self.sample.write(sample_path(Path(self.job.work), self.unit.index))
             segment.rename()
         self.took("write")
         return UnitReceipt(
@@ -85,7 +88,6 @@ class _UnitEncoder:
             spans=spans,
             skipped=dict(self.skipped),
             n_special_text_documents=self.n_special_text_documents,
-            n_checked_documents=self.sample.n_checked,
             seconds=StageSeconds(**self.seconds),
         )
 
@@ -103,10 +105,8 @@ class _UnitEncoder:
             self.n_documents_left -= len(documents)
             self.n_special_text_documents += len(self.special_text.documents(documents))
             tokens = self.engine.encode(documents)
-            self.took("encode")
-            if not self.job.use_reference:
-                self.sample.check(documents, tokens)
-                self.took("check")
+            if self.sampled:
+                self.sample.choose(documents, tokens)
             assert self.job.recipe.eot is not None
             tokens = delimited(tokens, self.dtype, self.job.recipe.eot, int(self.job.recipe.eot_token or 0))
             self.took("encode")

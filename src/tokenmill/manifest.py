@@ -68,7 +68,7 @@ class RunRecord(msgspec.Struct, frozen=True):
     elapsed_seconds: float
     workers: int
     n_units: int
-    seconds: dict[str, float]  # of all workers together, by stage; `assemble` in the parent
+    seconds: dict[str, float]  # of all workers together, by stage; `assemble` and `check` in the parent
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -99,12 +99,13 @@ def seal(
     recipe: Recipe,
     plan: Plan,
     engine: EngineChoice,
+    n_checked_documents: int,
     receipts: list[UnitReceipt],
     shards: list[ShardReceipt],
     run: RunRecord,
 ) -> Manifest:
     """Write SHA256SUMS and, last of all, the manifest."""
-    manifest = manifest_of(recipe, plan, engine, receipts, shards, run)
+    manifest = manifest_of(recipe, plan, engine, n_checked_documents, receipts, shards, run)
     data = msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
     if manifest.skipped_list is not None:
         write_whole(out / SKIPPED, skipped_lines(plan, receipts))
@@ -139,6 +140,7 @@ def manifest_of(
     recipe: Recipe,
     plan: Plan,
     choice: EngineChoice,
+    n_checked_documents: int,
     receipts: list[UnitReceipt],
     shards: list[ShardReceipt],
     run: RunRecord,
@@ -174,7 +176,7 @@ def manifest_of(
             dtype="uint16" if recipe_dtype(recipe) == "<u2" else "uint32",
             engine=tokenizer.reference.name if choice.use_reference else tokenizer.engine_name,
             reason=choice.reason,
-            n_checked_documents=sum(receipt.n_checked_documents for receipt in receipts),
+            n_checked_documents=n_checked_documents,
             versions={engine.name: engine.version for engine in (tokenizer.engine, tokenizer.reference)},
         ),
         totals=Totals(

@@ -11,7 +11,7 @@ Every stage is a call in `prepare_recipe`, and a module of its own.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -25,6 +25,9 @@ from tokenmill.manifest import Manifest, seal
 from tokenmill.plan import plan_units
 from tokenmill.progress import Progress
 from tokenmill.recipe import DocumentsBy, Eot, Recipe, RunOptions, recipe_from_mapping
+from tokenmill.segments import UnitReceipt
+from tokenmill.tokenizers import Tokenizer
+from tokenmill.tokenizers.sampling import SampleChecker
 from tokenmill.workspace import claim, discard, finished_manifest
 
 OnProgress = Callable[[Progress], None]
@@ -44,17 +47,30 @@ def prepare_recipe(
     progress = Progress(plan, options, on_progress)
     engine = engine_choice(recipe, plan)
     job = Job(__version__, recipe, plan.inputs, str(work), options.batch_bytes, len(plan.units), engine.use_reference)
+    checker = SampleChecker(Tokenizer(recipe.tokenizer, recipe.pattern), work)
     encode = executor_named(options.executor)(job, plan.units, options, progress.beat)
     try:
-        receipts, shards = assemble(progress.watched(encode), plan, job, options, out, progress)
+        encoded = progress.watched(encode) if engine.use_reference else checked(progress.watched(encode), checker)
+        receipts, shards = assemble(encoded, plan, job, options, out, progress)
+        checker.finish()
     except (RecipeError, SourceError, DataError):  # nothing to go on with: leave the folder to the next try
+        checker.stop()
         discard(out, recipe)
         raise
     finally:
         encode.close()
-    manifest = seal(out, recipe, plan, engine, receipts, shards, progress.record())
+        checker.stop()
+    run = progress.record(checker.seconds)
+    manifest = seal(out, recipe, plan, engine, checker.n_checked, receipts, shards, run)
     shutil.rmtree(work)
     return manifest
+
+
+def checked(receipts: Iterator[UnitReceipt], checker: SampleChecker) -> Iterator[UnitReceipt]:
+    """Pass receipts on, and have a sample of each unit encoded again by the reference."""
+    for receipt in receipts:
+        checker.submit(receipt.unit)
+        yield receipt
 
 
 def prepare(

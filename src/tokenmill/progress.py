@@ -31,7 +31,7 @@ class Progress:
         self._n_text_bytes = 0
         self._n_tokens = 0
         self._beats: dict[int, Beat] = {}
-        self._seconds = {"read": 0.0, "encode": 0.0, "check": 0.0, "write": 0.0}
+        self._seconds = {"read": 0.0, "encode": 0.0, "write": 0.0}
         self._started = perf_counter()
         self._waited_seconds = 0.0  # of this process, for workers
         self._on_progress = on_progress or (lambda progress: None)
@@ -127,16 +127,18 @@ class Progress:
         seconds, n = self.stage_seconds, self.n_workers
         loads = {
             "reading": seconds["read"] / n,
-            "encoding": (seconds["encode"] + seconds["check"]) / n,
+            "encoding": seconds["encode"] / n,
             "writing": seconds["write"] / n + seconds["assemble"],
         }
         return max(loads, key=lambda stage: loads[stage])
 
-    def record(self) -> RunRecord:
+    def record(self, check_seconds: float) -> RunRecord:
         return RunRecord(
             finished=now(),
             elapsed_seconds=round(self.elapsed_seconds, 3),
             workers=self.n_workers,
             n_units=self.n_units,
-            seconds={stage: round(seconds, 3) for stage, seconds in self.stage_seconds.items()},
+            seconds={
+                stage: round(seconds, 3) for stage, seconds in [*self.stage_seconds.items(), ("check", check_seconds)]
+            },
         )

@@ -37,7 +37,6 @@ class StageSeconds(msgspec.Struct, frozen=True, array_like=True):
 
     read: float
     encode: float
-    check: float
     write: float
 
 
@@ -48,7 +47,6 @@ class UnitReceipt(msgspec.Struct, frozen=True):
     spans: tuple[SpanReceipt, ...]
     skipped: dict[str, int]
     n_special_text_documents: int
-    n_checked_documents: int  # encoded again by the reference, and found equal
     seconds: StageSeconds
 
     @property

@@ -1,15 +1,20 @@
 """Trust, and look: a seeded sample of every run is encoded again by the reference while it runs.
 
-About 1 document in 1,000, and at least 20 in a run. One difference ends the run: the document is saved, and the error
-names the command that shows the difference again.
+About 1 document in 1,000, and at least 20 in a run. Workers put the documents of the sample, with the ids they gave
+them, beside the segment; one thread of the parent encodes them again, so that the reference is loaded once and not in
+every worker. One difference ends the run: the document is saved, and the error names the command that shows it.
 """
 
 from __future__ import annotations
 
 import shlex
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 from tokenmill.batches import Documents, Tokens
 from tokenmill.errors import ExactnessError
@@ -17,39 +22,88 @@ from tokenmill.tokenizers import Tokenizer
 
 SHARE = 1 / 1000
 MIN_DOCUMENTS = 20
+# Those that make up the minimum are short: the reference takes 10 s for a document of 50 MB.
+SHORT_BYTES = 100_000
 MISMATCH_FILE = "mismatch.txt"
+SCHEMA = pa.schema([("text", pa.large_string()), ("ids", pa.large_list(pa.uint32()))])
 
 
-class ReferenceSample:
-    """Compares documents of one unit with the reference."""
+def sample_path(work: Path, unit: int) -> Path:
+    return work / "units" / f"{unit:07d}.sample"
 
-    def __init__(self, tokenizer: Tokenizer, fingerprint: str, unit: int, n_units: int, out: Path) -> None:
-        self.tokenizer, self.out = tokenizer, out
-        self.n_checked = 0
+
+class SampleWriter:
+    """Chooses documents of one unit and keeps them with their ids until the unit is done."""
+
+    def __init__(self, fingerprint: str, unit: int, n_units: int) -> None:
         self._rng = np.random.default_rng([int(fingerprint[:8], 16), unit])
         self._n_wanted = -(-MIN_DOCUMENTS // n_units)
+        self._texts: list[str] = []
+        self._ids: list[np.ndarray[tuple[int], np.dtype[np.uint32]]] = []
 
-    def check(self, documents: Documents, tokens: Tokens) -> None:
-        """Encode some of the documents again, and raise on the first that differs."""
-        chosen = np.flatnonzero(self._rng.random(len(documents)) < SHARE)
-        n_missing = min(self._n_wanted - self.n_checked - len(chosen), len(documents))
+    def choose(self, documents: Documents, tokens: Tokens) -> None:
+        """Take some documents of a batch into the sample."""
+        chosen = set(np.flatnonzero(self._rng.random(len(documents)) < SHARE).tolist())
+        n_missing = self._n_wanted - len(self._texts) - len(chosen)
         if n_missing > 0:
-            chosen = np.union1d(chosen, self._rng.choice(len(documents), n_missing, replace=False))
+            short = np.flatnonzero(np.diff(documents.text_offsets) <= SHORT_BYTES)
+            chosen |= set(self._rng.permutation(short)[:n_missing].tolist())
         ends = np.cumsum(tokens.doc_lengths)
-        for i in chosen.tolist():
-            ids = tokens.ids[ends[i] - tokens.doc_lengths[i] : ends[i]]
-            text = documents.texts[i].as_py()
-            if not np.array_equal(ids, self.tokenizer.reference.encode_one(text)):
-                self.refuse(text)
-        self.n_checked += len(chosen)
+        for i in sorted(chosen):
+            self._texts.append(documents.texts[i].as_py())
+            self._ids.append(tokens.ids[ends[i] - tokens.doc_lengths[i] : ends[i]].astype(np.uint32))
 
-    def refuse(self, text: str) -> None:
-        path = self.out / MISMATCH_FILE
+    def write(self, path: Path) -> None:
+        table = pa.table({"text": self._texts, "ids": [pa.array(ids) for ids in self._ids]}, schema=SCHEMA)
+        with pa.ipc.new_file(str(path), SCHEMA) as writer:
+            writer.write_table(table)
+
+
+class SampleChecker:
+    """Encodes the samples again, in a thread of its own, and says so when one differs."""
+
+    def __init__(self, tokenizer: Tokenizer, work: Path) -> None:
+        self.n_checked = 0
+        self.seconds = 0.0
+        self._tokenizer, self._work = tokenizer, work
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokenmill-check")
+        self._checks: list[Future[None]] = []
+        self._stopping = threading.Event()
+
+    def submit(self, unit: int) -> None:
+        """Have the sample of a finished unit checked, and raise what an earlier one has shown."""
+        self._checks.append(self._thread.submit(self._check, sample_path(self._work, unit)))
+        while self._checks and self._checks[0].done():
+            self._checks.pop(0).result()
+
+    def finish(self) -> None:
+        """Wait for all checks."""
+        for check in self._checks:
+            check.result()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.shutdown(cancel_futures=True)
+
+    def _check(self, path: Path) -> None:
+        began = time.thread_time()
+        rows = pa.ipc.open_file(pa.py_buffer(path.read_bytes())).read_all().to_pylist()
+        for row in rows:
+            if self._stopping.is_set():
+                return
+            if not np.array_equal(row["ids"], self._tokenizer.reference.encode_one(row["text"])):
+                raise self._difference(row["text"])
+            self.n_checked += 1
+        path.unlink()
+        self.seconds += time.thread_time() - began
+
+    def _difference(self, text: str) -> ExactnessError:
+        path = self._work.parent / MISMATCH_FILE
         path.write_bytes(text.encode())
-        pattern = ["--pattern", self.tokenizer.pattern] if self.tokenizer.pattern else []
-        command = ["tokenmill", "tokenizers", "--tokenizer", self.tokenizer.name, *pattern, "--compare", str(path)]
-        raise ExactnessError(
-            f"{self.tokenizer.engine_name} and {self.tokenizer.reference.name} give different ids for a document"
+        pattern = ["--pattern", self._tokenizer.pattern] if self._tokenizer.pattern else []
+        command = ["tokenmill", "tokenizers", "--tokenizer", self._tokenizer.name, *pattern, "--compare", str(path)]
+        return ExactnessError(
+            f"{self._tokenizer.engine_name} and {self._tokenizer.reference.name} give different ids for a document"
             f"\n  it is saved in `{path}`",
             hint=f"`{shlex.join(command)}` shows the difference; please report it",
         )
