@@ -99,8 +99,6 @@ def limited(receipts: Iterable[UnitReceipt], plan: Plan, job: Job, dtype: np.dty
         yield receipt
         documents_left -= receipt.n_documents
         tokens_left -= receipt.n_tokens
-        if documents_left == 0 or tokens_left == 0:
-            return
 
 
 def n_documents_within(n_tokens: int, receipt: UnitReceipt, plan: Plan, job: Job, dtype: np.dtype) -> int:

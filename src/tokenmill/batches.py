@@ -13,6 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+# Why a row may be left out because it is broken; such rows are listed, not only counted.
+INVALID_UTF8 = "invalid UTF-8"
+INVALID_JSON = "invalid JSON"
+WRONG_RECORD = "not the record expected"
+BAD_REASONS = (INVALID_UTF8, INVALID_JSON, WRONG_RECORD)
+
 
 @dataclass(frozen=True, slots=True)
 class Documents:
@@ -25,8 +31,7 @@ class Documents:
     texts: Any  # pyarrow.LargeStringArray
     rows: npt.NDArray[np.uint32]
     n_rows: int
-    skipped: dict[str, int] = field(default_factory=dict)
-    bad_rows: tuple[tuple[int, str], ...] = ()  # rows left out because they are broken, and why
+    skipped: dict[str, npt.NDArray[np.uint32]] = field(default_factory=dict)  # rows left out, by reason
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -48,10 +53,17 @@ class Documents:
         return int(offsets[-1] - offsets[0]) if len(offsets) else 0
 
     def first(self, n_documents: int) -> Documents:
-        """The first documents, if there are more."""
+        """The first documents, if there are more, and all rows before the next one."""
         if len(self) <= n_documents:
             return self
-        return replace(self, texts=self.texts.slice(0, n_documents), rows=self.rows[:n_documents])
+        n_rows = int(self.rows[n_documents])
+        skipped = {reason: rows[rows < n_rows] for reason, rows in self.skipped.items()}
+        return Documents(self.texts.slice(0, n_documents), self.rows[:n_documents], n_rows, skipped)
+
+    def shifted(self, n_rows: int) -> Documents:
+        """The same, with all rows counted from so many rows before."""
+        skipped = {reason: rows + np.uint32(n_rows) for reason, rows in self.skipped.items()}
+        return replace(self, rows=self.rows + np.uint32(n_rows), skipped=skipped)
 
     def batches(self, max_bytes: int) -> Iterator[Documents]:
         """Cut into runs of at most `max_bytes` of text, or of one document where that alone is more."""
@@ -68,7 +80,6 @@ class Documents:
                 self.rows[start:stop],
                 self.n_rows if whole else 0,
                 self.skipped if whole else {},
-                self.bad_rows if whole else (),
             )
             start = stop
 

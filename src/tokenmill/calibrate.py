@@ -26,11 +26,10 @@ class EngineChoice(NamedTuple):
 def engine_choice(recipe: Recipe, plan: Plan) -> EngineChoice:
     """Return whether the reference must do the work, and why, or why not."""
     tokenizer = Tokenizer(recipe.tokenizer, recipe.pattern)
-    definition = tokenizer.definition
-    if definition.fast is None:
-        return EngineChoice(True, definition.reason)
-    if definition.proven or first_documents_agree(tokenizer, recipe, plan):
-        return EngineChoice(False, definition.reason)
+    if tokenizer.engine is tokenizer.reference:
+        return EngineChoice(True, tokenizer.engine_reason)
+    if tokenizer.definition.proven or first_documents_agree(tokenizer, recipe, plan):
+        return EngineChoice(False, tokenizer.engine_reason)
     return EngineChoice(True, f"gigatoken and {tokenizer.reference.name} differ on the first documents of this corpus")
 
 

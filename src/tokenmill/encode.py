@@ -15,7 +15,8 @@ from time import perf_counter
 import msgspec
 import numpy as np
 
-from tokenmill.batches import Documents
+from tokenmill.batches import BAD_REASONS, Documents
+from tokenmill.errors import RecipeError
 from tokenmill.plan import Span, Unit
 from tokenmill.recipe import Recipe, recipe_dtype
 from tokenmill.segments import SpanReceipt, StageSeconds, UnitReceipt, segment_path, write_batch
@@ -27,6 +28,7 @@ from tokenmill.tokenizers.sampling import SampleWriter, sample_path
 from tokenmill.tokenizers.special import SpelledWords
 
 BEAT_SECONDS = 0.5
+NO_ROWS = np.empty(0, dtype=np.uint32)
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -38,6 +40,7 @@ class Job(msgspec.Struct, frozen=True):
     work: str
     batch_bytes: int
     n_units: int
+    import_paths: tuple[str, ...]  # where the parent finds modules: a tokenizer of the user's may be there
     use_reference: bool  # the fast engine was seen to differ on the corpus, or there is none
 
 
@@ -62,7 +65,10 @@ class _UnitEncoder:
     def __init__(self, job: Job, unit: Unit, on_beat: Callable[[Beat], None], limit_documents: int | None) -> None:
         self.job, self.unit, self.on_beat = job, unit, on_beat
         self.n_documents_left = 2**62 if limit_documents is None else limit_documents
+        self.limit_reached = False
         self.tokenizer = Tokenizer(job.recipe.tokenizer, job.recipe.pattern)
+        if self.tokenizer.identity != job.recipe.tokenizer_identity:
+            raise RecipeError(f"the tokenizer `{job.recipe.tokenizer}` changed while it was in use")
         self.dtype = np.dtype(recipe_dtype(job.recipe))
         self.engine = self.tokenizer.reference if job.use_reference else self.tokenizer.engine
         # A unit that is encoded again, up to a limit, was in the sample the first time.
@@ -94,15 +100,13 @@ class _UnitEncoder:
     def encode_span(self, span: Span, segment: PartialFile) -> SpanReceipt:
         n_rows = n_documents = n_tokens = n_text_bytes = 0
         bad_rows: list[tuple[int, str]] = []
-        for documents in self.batches(span) if self.n_documents_left else ():
+        for documents in self.batches(span):
             self.took("read")
             n_rows += documents.n_rows
-            self.skipped.update(documents.skipped)
-            bad_rows += documents.bad_rows
-            documents = documents.first(self.n_documents_left)
+            self.skipped.update({reason: len(rows) for reason, rows in documents.skipped.items() if len(rows)})
+            bad_rows += [(row, why) for why in BAD_REASONS for row in documents.skipped.get(why, NO_ROWS).tolist()]
             if len(documents) == 0:
                 continue
-            self.n_documents_left -= len(documents)
             self.n_special_text_documents += len(self.special_text.documents(documents))
             tokens = self.engine.encode(documents)
             if self.sampled:
@@ -116,18 +120,25 @@ class _UnitEncoder:
             n_tokens += len(tokens.ids)
             n_text_bytes += documents.n_text_bytes
             self.beat(documents.n_text_bytes, len(tokens.ids))
-            if self.n_documents_left == 0:
-                break
-        return SpanReceipt(n_rows, n_documents, n_tokens, n_text_bytes, tuple(bad_rows))
+        return SpanReceipt(n_rows, n_documents, n_tokens, n_text_bytes, tuple(sorted(bad_rows)))
 
     def batches(self, span: Span) -> Iterator[Documents]:
-        """Yield batches of bounded size, their rows counted from the beginning of the span."""
+        """Yield batches of bounded size, their rows counted from the beginning of the span, up to the limit.
+
+        A limit ends the unit at the first document that is not taken, so that what is counted and listed up to there
+        does not depend on the size of batches.
+        """
         entry, first_row, recipe = self.job.inputs[span.input], 0, self.job.recipe
+        if self.limit_reached:
+            return
         for documents in source_for(entry).read(entry, span, recipe, self.job.batch_bytes):
             documents = of_wanted_length(documents, recipe.min_chars, recipe.max_chars)
-            rows = documents.rows + np.uint32(first_row)
-            bad_rows = tuple((row + first_row, reason) for row, reason in documents.bad_rows)
-            yield from replace(documents, rows=rows, bad_rows=bad_rows).batches(self.job.batch_bytes)
+            self.limit_reached = len(documents) > self.n_documents_left
+            documents = documents.first(self.n_documents_left)
+            self.n_documents_left -= len(documents)
+            yield from documents.shifted(first_row).batches(self.job.batch_bytes)
+            if self.limit_reached:
+                return
             first_row += documents.n_rows
 
     def took(self, stage: str) -> None:
@@ -152,8 +163,7 @@ def of_wanted_length(documents: Documents, min_chars: int | None, max_chars: int
 
     lengths = pc.utf8_length(documents.texts).to_numpy()
     short, long = lengths < (min_chars or 0), lengths > (max_chars or 2**62)
-    skipped = documents.skipped | {"min_chars": int(short.sum()), "max_chars": int(long.sum())}
+    skipped = documents.skipped | {"min_chars": documents.rows[short], "max_chars": documents.rows[long]}
     kept = np.flatnonzero(~(short | long))
     texts = documents.texts.take(pa.array(kept)) if len(kept) < len(documents) else documents.texts
-    skipped = {reason: n for reason, n in skipped.items() if n}
     return replace(documents, texts=texts, rows=documents.rows[kept], skipped=skipped)

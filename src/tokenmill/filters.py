@@ -34,6 +34,14 @@ _KEYWORDS = {"and", "or", "not", "in", "is", "null", "true", "false"}
 _COMPARISONS = {"==", "=", "!=", "<>", "<", "<=", ">", ">="}
 
 
+# Parentheses, `not`, and terms of `and` and `or`: what is built from them is nested as deep.
+MAX_DEPTH = 200
+
+
+class WrongTypeError(Exception):
+    """A value of a record is of a kind that cannot be compared with the one in the filter."""
+
+
 class Token(NamedTuple):
     kind: str
     text: str
@@ -47,10 +55,14 @@ class Where:
         self.text = text
         self.columns: list[str] = []
         self._tokens = self._tokenized()
-        self._next = 0
+        self._next = self._depth = 0
         self._tree = self._condition()
         if self._peek().kind != "end":
             raise self._error("expected `and`, `or` or the end", self._peek())
+
+    def holds(self, values: list[Any]) -> bool:
+        """Whether the condition is true of a record, whose values stand in the order of `columns`."""
+        return _truth(self._tree, dict(zip(self.columns, values, strict=True))) is True
 
     def expression(self) -> Any:
         """The condition as a pyarrow.compute expression."""
@@ -98,20 +110,29 @@ class Where:
         if not self._took(text):
             raise self._error(f"expected `{text}`", self._peek())
 
+    def _deeper(self) -> None:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise self._error(f"more than {MAX_DEPTH} terms; `in (...)` takes a list of any length", self._peek())
+
     def _condition(self) -> tuple[Any, ...]:
+        self._deeper()
         tree = self._all()
         while self._took("or"):
+            self._deeper()
             tree = ("or", tree, self._all())
         return tree
 
     def _all(self) -> tuple[Any, ...]:
         tree = self._one()
         while self._took("and"):
+            self._deeper()
             tree = ("and", tree, self._one())
         return tree
 
     def _one(self) -> tuple[Any, ...]:
         if self._took("not"):
+            self._deeper()
             return ("not", self._one())
         if self._took("("):
             tree = self._condition()
@@ -153,6 +174,8 @@ class Where:
         if token.kind == "text":
             return re.sub(r"\\(.)", r"\1", token.text[1:-1])
         if token.kind == "number":
+            if len(token.text) > 40 or not -(2**63) <= float(token.text) < 2**63:
+                raise self._error("this number is too large", token)
             return int(token.text) if token.text.lstrip("-").isdecimal() else float(token.text)
         if token.text in ("true", "false"):
             return token.text == "true"
@@ -174,9 +197,10 @@ def _expression(tree: tuple[Any, ...]) -> Any:
             expression = pc.field(column).is_null()
             return ~expression if negated else expression
         case ("in", column, values, negated):
-            # A null is in no list; `isin` alone would say it is not in it, and so `not in` would take it.
-            expression = pc.field(column).isin(pa.array(values))
-            return (~expression if negated else expression) & pc.field(column).is_valid()
+            # For null it is null, as in SQL; `isin` alone would call it false, and `not in` true.
+            field = pc.field(column)
+            expression = pc.if_else(field.is_valid(), field.isin(pa.array(values)), pa.scalar(None, pa.bool_()))
+            return ~expression if negated else expression
     sign, column, value = tree
     field = pc.field(column)
     match sign:
@@ -191,3 +215,50 @@ def _expression(tree: tuple[Any, ...]) -> Any:
         case ">":
             return field > value
     return field >= value
+
+
+def _truth(tree: tuple[Any, ...], record: dict[str, Any]) -> bool | None:
+    """True, false, or None where a null leaves it open, as in SQL."""
+    match tree:
+        case ("and", left, right):
+            found = (_truth(left, record), _truth(right, record))
+            return False if False in found else None if None in found else True
+        case ("or", left, right):
+            found = (_truth(left, record), _truth(right, record))
+            return True if True in found else None if None in found else False
+        case ("not", inner):
+            truth = _truth(inner, record)
+            return None if truth is None else not truth
+        case ("is null", column, negated):
+            return bool((record[column] is None) != negated)
+        case ("in", column, values, negated):
+            if record[column] is None:
+                return None
+            return bool(any(_compared(column, record[column], value) == 0 for value in values) != negated)
+    sign, column, value = tree
+    if record[column] is None:
+        return None
+    order = _compared(column, record[column], value)
+    match sign:
+        case "==" | "=":
+            return order == 0
+        case "!=" | "<>":
+            return order != 0
+        case "<":
+            return order < 0
+        case "<=":
+            return order <= 0
+        case ">":
+            return order > 0
+    return order >= 0
+
+
+def _compared(column: str, value: Any, other: Any) -> int:
+    """Return -1, 0 or 1: less, equal or greater. Numbers compare with numbers, texts with texts, truths with truths."""
+    kinds = [
+        bool if isinstance(one, bool) else float if isinstance(one, int | float) else type(one)
+        for one in (value, other)
+    ]
+    if kinds[0] is not kinds[1]:
+        raise WrongTypeError(f"`{column}` is {value!r:.40}, which cannot be compared with {other!r:.40}")
+    return int(value > other) - int(value < other)

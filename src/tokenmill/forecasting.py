@@ -17,10 +17,11 @@ import numpy as np
 from tokenmill.calibrate import engine_choice
 from tokenmill.encode import of_wanted_length
 from tokenmill.executors.processes import WINDOW_PER_WORKER
-from tokenmill.plan import Plan, plan_units
+from tokenmill.plan import Plan, Span, plan_units
 from tokenmill.recipe import Recipe, RunOptions, recipe_dtype, shuffle_kind_and_seed
 from tokenmill.sources import source_for
 from tokenmill.tokenizers import Tokenizer
+from tokenmill.tokenizers.definitions import Engine
 
 SAMPLE_UNITS = 4
 SAMPLE_BYTES = 1_000_000
@@ -75,6 +76,7 @@ def forecast(recipe: Recipe, out: str | Path, options: RunOptions | None = None)
     if recipe.limit_documents:
         n_tokens = min(n_tokens, round(sample.n_tokens / max(1, sample.n_documents) * n_documents))
     share = n_tokens / max(1, sample.n_tokens * scale)  # of the corpus, under the limits
+    n_documents = min(n_documents, max(1, round(sample.n_documents * scale * share)))
     n_text_bytes = round(sample.n_text_bytes * scale * share)
     n_workers = max(1, min(options.n_workers, len(plan.units)))
     token_bytes = n_tokens * np.dtype(recipe_dtype(recipe)).itemsize
@@ -90,7 +92,7 @@ def forecast(recipe: Recipe, out: str | Path, options: RunOptions | None = None)
         n_file_bytes=sum(entry.size for entry in plan.inputs),
         n_units=len(plan.units),
         n_workers=n_workers,
-        engine=tokenizer.reference.name if choice.use_reference else tokenizer.engine_name,
+        engine=tokenizer.reference.name if choice.use_reference else tokenizer.engine.name,
         about_documents=n_documents,
         about_tokens=n_tokens,
         about_text_bytes=n_text_bytes,
@@ -104,30 +106,44 @@ def forecast(recipe: Recipe, out: str | Path, options: RunOptions | None = None)
 
 
 def sampled(recipe: Recipe, plan: Plan, tokenizer: Tokenizer, use_reference: bool) -> Sample:
-    """Read and encode the first batch of a few units, spread over the corpus."""
-    chosen = sorted({round(i) for i in np.linspace(0, len(plan.units) - 1, SAMPLE_UNITS)})
+    """Read and encode some text of a few units, spread over the corpus."""
+    chosen = sorted({int(i) for i in np.linspace(0, len(plan.units) - 1, SAMPLE_UNITS)})
     engine = tokenizer.reference if use_reference else tokenizer.engine
-    n_planned = n_documents = n_tokens = n_text_bytes = 0
-    seconds = 0.0
-    for index in chosen:
-        span = plan.units[index].spans[0]
-        entry = plan.inputs[span.input]
-        began = perf_counter()
-        documents = next(iter(source_for(entry).read(entry, span, recipe, SAMPLE_BYTES)), None)
-        if documents is None or documents.n_rows == 0:
-            continue
-        # What of the listing this batch stands for: text and JSON by their bytes, tables by the text they hold.
-        n_read = documents.n_text_bytes
-        if entry.divisible:
-            n_read = min(span.n_bytes, max(SAMPLE_BYTES, n_read))
-        n_all_rows = max(1, len(documents) + documents.skipped.get("where", 0))
-        n_planned += round(n_read * n_all_rows / max(1, len(documents))) if not entry.divisible else n_read
-        batch = next(of_wanted_length(documents, recipe.min_chars, recipe.max_chars).batches(2**62))
-        tokens = engine.encode(batch)
-        seconds += perf_counter() - began
-        n_documents += len(batch)
-        n_tokens += len(tokens.ids) + (len(batch) if recipe.eot != "none" else 0)
-        n_text_bytes += batch.n_text_bytes
+    samples = [sampled_span(recipe, plan, plan.units[index].spans[0], engine) for index in chosen]
+    return Sample(
+        n_planned_bytes=sum(sample.n_planned_bytes for sample in samples),
+        n_documents=sum(sample.n_documents for sample in samples),
+        n_tokens=sum(sample.n_tokens for sample in samples),
+        n_text_bytes=sum(sample.n_text_bytes for sample in samples),
+        seconds=sum(sample.seconds for sample in samples),
+    )
+
+
+def sampled_span(recipe: Recipe, plan: Plan, span: Span, engine: Engine) -> Sample:
+    """Read the first batch of a span, or all of it where a filter may leave out any row, and encode about 1 MB."""
+    entry = plan.inputs[span.input]
+    began = perf_counter()
+    n_documents = n_text_bytes = n_encoded_bytes = n_tokens = 0
+    n_planned = span.n_bytes if recipe.where else 0
+    encode_seconds = 0.0
+    for documents in source_for(entry).read(entry, span, recipe, SAMPLE_BYTES):
+        if not recipe.where:
+            # What of the listing this stands for: text and JSON by their bytes, tables by the text they hold.
+            at_least = min(span.n_bytes, SAMPLE_BYTES) if entry.divisible else 0
+            n_planned = max(at_least, documents.n_text_bytes)
+        documents = of_wanted_length(documents, recipe.min_chars, recipe.max_chars)
+        n_documents += len(documents)
+        n_text_bytes += documents.n_text_bytes
+        if n_encoded_bytes < SAMPLE_BYTES and len(documents):
+            before = perf_counter()
+            n_tokens += len(engine.encode(documents).ids)
+            encode_seconds += perf_counter() - before
+            n_encoded_bytes += documents.n_text_bytes
+        if not recipe.where:
+            break
+    scale = n_text_bytes / max(1, n_encoded_bytes)
+    n_tokens = round(n_tokens * scale) + (n_documents if recipe.eot != "none" else 0)
+    seconds = perf_counter() - began + encode_seconds * (scale - 1 if n_encoded_bytes else 0)
     return Sample(n_planned, n_documents, n_tokens, n_text_bytes, seconds)
 
 

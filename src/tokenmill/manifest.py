@@ -174,7 +174,7 @@ def manifest_of(
             vocab_size=tokenizer.vocab_size,
             eot_token=None if recipe.eot_token is None else int(recipe.eot_token),
             dtype="uint16" if recipe_dtype(recipe) == "<u2" else "uint32",
-            engine=tokenizer.reference.name if choice.use_reference else tokenizer.engine_name,
+            engine=tokenizer.reference.name if choice.use_reference else tokenizer.engine.name,
             reason=choice.reason,
             n_checked_documents=n_checked_documents,
             versions={engine.name: engine.version for engine in (tokenizer.engine, tokenizer.reference)},

@@ -10,7 +10,9 @@ Every stage is a call in `prepare_recipe`, and a module of its own.
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Literal
@@ -43,10 +45,19 @@ def prepare_recipe(
     if (manifest := finished_manifest(out, recipe, plan.inputs)) is not None:
         return manifest
 
+    engine = engine_choice(recipe, plan)
     work = claim(out, recipe)
     progress = Progress(plan, options, on_progress)
-    engine = engine_choice(recipe, plan)
-    job = Job(__version__, recipe, plan.inputs, str(work), options.batch_bytes, len(plan.units), engine.use_reference)
+    job = Job(
+        tokenmill=__version__,
+        recipe=recipe,
+        inputs=plan.inputs,
+        work=str(work),
+        batch_bytes=options.batch_bytes,
+        n_units=len(plan.units),
+        import_paths=tuple(os.path.abspath(path) for path in sys.path),  # noqa: PTH100 - "" is the working folder
+        use_reference=engine.use_reference,
+    )
     checker = SampleChecker(Tokenizer(recipe.tokenizer, recipe.pattern), work)
     encode = executor_named(options.executor)(job, plan.units, options, progress.beat)
     try:

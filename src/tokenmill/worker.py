@@ -67,6 +67,8 @@ def serve(requests: BinaryIO, out: BinaryIO) -> None:
         out.flush()
 
     job = msgspec.json.decode(requests.readline(), type=Job)
+    # Behind our own: a tokenizer of the user's is found, and a stray numpy.py beside it is not.
+    sys.path += [path for path in job.import_paths if path not in sys.path]
     for line in requests:
         try:
             if job.tokenmill != __version__:

@@ -85,7 +85,7 @@ def tokenizers(names: tuple[str, ...], pattern: str | None, compare: Path | None
                 "ids": tokenizer.vocab_size,
                 "end-of-text": eot,
                 "dtype": "uint16" if tokenizer.vocab_size <= 2**16 else "uint32",
-                "engine": tokenizer.engine_name,
+                "engine": tokenizer.engine.name,
                 "why": tokenizer.engine_reason,
             }
         )
@@ -95,14 +95,17 @@ def tokenizers(names: tuple[str, ...], pattern: str | None, compare: Path | None
 
 def compared(tokenizer: Any, path: Path) -> int:
     """Print whether engine and reference agree on a file taken as one document; return 0 if they do."""
-    text = path.read_bytes().decode()
+    try:
+        text = path.read_bytes().decode()
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"`{path}` is not UTF-8: {error}") from None
     ids, right = tokenizer.encode(text), tokenizer.reference.encode_one(text).tolist()
     if ids == right:
-        click.echo(f"equal: {len(ids):,} ids by {tokenizer.engine_name} and by {tokenizer.reference.name}")
+        click.echo(f"equal: {len(ids):,} ids by {tokenizer.engine.name} and by {tokenizer.reference.name}")
         return 0
     pairs = zip_longest(ids, right)
     first = next(i for i, (a, b) in enumerate(pairs) if a != b)
     click.echo(f"different from token {first:,} on, behind {tokenizer.decode(right[:first])[-60:]!r}")
-    for engine, found in ((tokenizer.engine_name, ids), (tokenizer.reference.name, right)):
+    for engine, found in ((tokenizer.engine.name, ids), (tokenizer.reference.name, right)):
         click.echo(f"  {engine:<10}  {found[first : first + 8]}  {tokenizer.decode(found[first : first + 8])!r}")
     return 1

@@ -151,11 +151,12 @@ class ShardSequence:
         self.end_shard()
         if not any(receipt.split == "train" for receipt in self.receipts):
             n_documents = sum(receipt.n_documents for receipt in self.receipts)
+            if n_documents == 0:
+                hint = "do filters or limits leave anything? `tokenmill plan` tells how many documents there are"
+                raise RecipeError("nothing to train on: no document with a token is left", hint=hint)
             raise RecipeError(
-                f"nothing to train on: the corpus has {n_documents:,} documents with tokens, and val takes all of them"
-                if n_documents
-                else "nothing to train on: no document has a single token",
-                hint="pass a smaller `--val`, or `--val none`" if n_documents else None,
+                f"nothing to train on: the corpus has {n_documents:,} documents with tokens, and val takes all of them",
+                hint="pass a smaller `--val`, or `--val none`",
             )
         return self.receipts
 

@@ -9,15 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tokenmill.batches import Documents
+from tokenmill.batches import INVALID_UTF8, Documents
 from tokenmill.errors import DataError, RecipeError, did_you_mean
 from tokenmill.filters import Where
 
 if TYPE_CHECKING:
     from tokenmill.recipe import Recipe
     from tokenmill.sources import Input
-
-INVALID_UTF8 = "invalid UTF-8"
 
 
 def check_column(schema: Any, name: str, path: str) -> None:
@@ -68,77 +66,78 @@ def documents_from_batch(batch: Any, entry: Input, recipe: Recipe, first_row: Ca
     it is used: offsets of a damaged file may point anywhere. `first_row` is asked only for an error message.
     """
     rows = np.arange(batch.num_rows, dtype=np.uint32)
-    column = batch.column(batch.schema.names.index(recipe.text_column))
-    skipped: dict[str, int] = {}
+    column = plain_column(batch.column(batch.schema.names.index(recipe.text_column)), entry, first_row)
+    skipped: dict[str, Any] = {}
     if recipe.where is not None:
-        rows = matching_rows(batch, recipe.where, entry)
-        column = column.take(pa.array(rows)) if len(rows) < batch.num_rows else column
-        skipped["where"] = batch.num_rows - len(rows)
+        taken = matching_rows(batch, recipe.where, entry, first_row)
+        skipped["where"] = np.setdiff1d(rows, taken, assume_unique=True)
+        rows, column = taken, column.take(pa.array(taken))
+    if column.null_count:
+        valid = column.is_valid().to_numpy(zero_copy_only=False)
+        skipped["null"] = rows[~valid]
+        rows, column = rows[valid], pc.drop_null(column)
     try:
         column.validate(full=True)
-        if pa.types.is_dictionary(column.type):
-            column = column.dictionary_decode()
         texts = column.cast(pa.large_string())
-    except (pa.ArrowInvalid, pa.ArrowIndexError) as error:
-        row = bad_row(column)
-        if row is None:
-            raise DataError(f"`{entry.path}` is damaged near row {first_row():,}: {error}") from None
+    except pa.ArrowInvalid:
+        good = valid_utf8(column)
+        bad = rows[~good]
         if recipe.on_bad_document == "fail":
             hint = "the text column must hold UTF-8; `--on-bad-document skip` leaves such rows out"
-            place = f"`{entry.path}`, row {first_row() + int(rows[row]):,}"
-            raise DataError(f"invalid UTF-8 in {place}", hint=hint) from None
-        return without_bad_rows(column, rows, batch.num_rows, skipped)
-    if texts.null_count:
-        rows = rows[texts.is_valid().to_numpy(zero_copy_only=False)]
-        skipped["null"] = texts.null_count
-        texts = pc.drop_null(texts)
-    return Documents(texts, rows, batch.num_rows, {reason: n for reason, n in skipped.items() if n})
+            raise DataError(f"invalid UTF-8 in `{entry.path}`, row {first_row() + int(bad[0]):,}", hint=hint) from None
+        skipped[INVALID_UTF8] = bad
+        rows, texts = rows[good], column.filter(pa.array(good)).cast(pa.large_string())
+    return Documents(texts, rows, batch.num_rows, skipped)
 
 
-def matching_rows(batch: Any, where: str, entry: Input) -> Any:
+def plain_column(column: Any, entry: Input, first_row: Callable[[], int]) -> Any:
+    """A column as string or binary values whose offsets are sound; what they hold may still be no UTF-8."""
+    raw = pa.large_binary()
+    try:
+        if pa.types.is_dictionary(column.type):
+            values = column.dictionary.cast(raw)
+            values.validate(full=True)
+            column = pa.DictionaryArray.from_arrays(column.indices, values)
+            column.validate(full=True)
+            return column.dictionary_decode()
+        if pa.types.is_string_view(column.type) or pa.types.is_binary_view(column.type):
+            column.cast(pa.binary_view()).validate(full=True)
+            return column.cast(pa.binary_view()).cast(raw)
+        column.cast(raw if pa.types.is_large_string(column.type) else pa.binary()).validate(full=True)
+        return column
+    except (pa.ArrowInvalid, pa.ArrowIndexError) as error:
+        raise DataError(f"`{entry.path}` is damaged near row {first_row():,}: {error}") from None
+
+
+def matching_rows(batch: Any, where: str, entry: Input, first_row: Callable[[], int]) -> Any:
     """Return the rows for which the condition is true."""
+    columns = batch.select(Where(where).columns)
+    try:
+        columns.validate(full=True)
+    except (pa.ArrowInvalid, pa.ArrowIndexError) as error:
+        raise DataError(f"`{entry.path}` is damaged near row {first_row():,}: {error}") from None
     rows = pa.array(np.arange(batch.num_rows, dtype=np.uint32))
-    table = pa.Table.from_batches([batch.select(Where(where).columns)]).append_column("__row__", rows)
-    return filtered(table, where, entry.path).column("__row__").to_numpy()
+    name = max([*columns.schema.names, ""], key=len) + "_row"  # a name that no column has
+    table = pa.Table.from_batches([columns]).append_column(name, rows)
+    return filtered(table, where, entry.path).column(name).to_numpy()
 
 
 def filtered(table: Any, where: str, path: str) -> Any:
     try:
         return table.filter(Where(where).expression())
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+    except (pa.ArrowException, OverflowError, TypeError) as error:
         raise RecipeError(f"the filter does not fit the columns of `{path}`: {error}") from None
 
 
-def without_bad_rows(column: Any, rows: Any, n_rows: int, skipped: dict[str, int]) -> Documents:
-    """Leave out values that are not UTF-8, and list them. A loop over rows: only for a batch that has such values."""
-    texts, kept, bad = [], [], []
-    for row, value in zip(rows.tolist(), column.cast(pa.large_binary()).to_pylist(), strict=True):
-        if value is None:
-            skipped["null"] = skipped.get("null", 0) + 1
-            continue
-        try:
-            texts.append(value.decode())
-            kept.append(row)
-        except UnicodeDecodeError:
-            bad.append((row, INVALID_UTF8))
-    skipped |= {INVALID_UTF8: len(bad)}
-    array = pa.array(texts, pa.large_string())
-    skipped = {reason: n for reason, n in skipped.items() if n}
-    return Documents(array, np.array(kept, dtype=np.uint32), n_rows, skipped, tuple(bad))
+def valid_utf8(column: Any) -> Any:
+    """Which values are UTF-8. A loop over values: only for a batch in which one is not."""
 
-
-def bad_row(column: Any) -> int | None:
-    """Return the row of the first value that is not UTF-8; None where it is the column itself that is broken."""
-    if pa.types.is_dictionary(column.type):
-        return None
-    raw = column.cast(pa.binary_view() if pa.types.is_string_view(column.type) else pa.large_binary())
-    try:
-        raw.validate(full=True)
-    except (pa.ArrowInvalid, pa.ArrowIndexError):
-        return None
-    for row, value in enumerate(raw.to_pylist()):
+    def is_valid(value: bytes) -> bool:
         try:
-            (value or b"").decode()
+            value.decode()
         except UnicodeDecodeError:
-            return row
-    return None
+            return False
+        return True
+
+    raw = column.cast(pa.large_binary() if pa.types.is_large_string(column.type) else pa.binary())
+    return np.array([is_valid(value) for value in raw.to_pylist()], dtype=bool)

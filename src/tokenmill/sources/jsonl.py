@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +17,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tokenmill.batches import Documents
+from tokenmill.batches import INVALID_JSON, WRONG_RECORD, Documents
 from tokenmill.errors import DataError, RecipeError
-from tokenmill.sources.columns import documents_from_batch, wanted_columns
+from tokenmill.filters import Where, WrongTypeError
 from tokenmill.sources.ranges import LINE, Block, opened, read_blocks
 from tokenmill.sources.text import atom_bytes as atom_bytes
 
@@ -44,50 +43,42 @@ def record_decoder(field: str, others: tuple[str, ...]) -> msgspec.json.Decoder[
 
 
 def read(entry: Input, span: Span, recipe: Recipe, batch_bytes: int) -> Iterator[Documents]:
-    others = tuple(name for name in wanted_columns(recipe) if name != recipe.text_column)
+    where = Where(recipe.where) if recipe.where else None
+    others = tuple(name for name in where.columns if name != recipe.text_column) if where else ()
+    fields = [f"other_{others.index(name)}" if name in others else "text" for name in where.columns] if where else []
     decode = record_decoder(recipe.text_column, others).decode
     for block in read_blocks(entry, span, LINE, batch_bytes):
         # Line by line, not `decode_lines`, which does not mind two records on a line or one on two.
         lines = block.data.split(b"\n")
         if not lines[-1]:
             lines.pop()
-        rows, records, bad = [], [], []
+        rows, texts, skipped = [], [], defaultdict[str, list[int]](list)
         for row, line in enumerate(lines):
             if not line or line.isspace():
                 continue
             try:
-                records.append(decode(line))
-                rows.append(row)
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                record = decode(line)
+                # In Python, not in Arrow: what type a field has in a block must not matter.
+                if where and not where.holds([getattr(record, field) for field in fields]):
+                    skipped["where"].append(row)
+                    continue
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, WrongTypeError) as error:
                 if recipe.on_bad_document == "fail":
                     raise bad_record(error, line, block, entry, row, recipe.text_column) from None
-                bad.append(
-                    (row, "not the record expected" if isinstance(error, msgspec.ValidationError) else "invalid JSON")
-                )
-        documents = documents_of(records, rows, others, recipe, entry)
-        skipped = documents.skipped | Counter(reason for _, reason in bad)
-        yield replace(documents, n_rows=len(lines), skipped=skipped, bad_rows=tuple(bad))
-
-
-def documents_of(
-    records: list[Any], rows: list[int], others: tuple[str, ...], recipe: Recipe, entry: Input
-) -> Documents:
-    texts = pa.array([record.text for record in records], pa.large_string())
-    numbers = np.array(rows, dtype=np.uint32)
-    if recipe.where is None:
-        return Documents(texts, numbers, len(rows))
-    try:
-        columns = [pa.array([getattr(record, f"other_{i}") for record in records]) for i in range(len(others))]
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise RecipeError(f"the filter does not fit the fields of `{entry.path}`: {error}") from None
-    batch = pa.record_batch([texts, *columns], names=[recipe.text_column, *others])
-    documents = documents_from_batch(batch, entry, recipe, lambda: 0)
-    return replace(documents, rows=numbers[documents.rows])
+                wrong = isinstance(error, msgspec.ValidationError | WrongTypeError)
+                skipped[WRONG_RECORD if wrong else INVALID_JSON].append(row)
+                continue
+            texts.append(record.text)
+            rows.append(row)
+        arrays = {reason: np.array(left_out, dtype=np.uint32) for reason, left_out in skipped.items()}
+        yield Documents(pa.array(texts, pa.large_string()), np.array(rows, dtype=np.uint32), len(lines), arrays)
 
 
 def bad_record(error: Exception, line: bytes, block: Block, entry: Input, row: int, field: str) -> DataError:
     """Say which line does not decode, and why."""
     place = f"`{entry.path}`, line {lines_before(block, entry) + row + 1:,}"
+    if isinstance(error, WrongTypeError):
+        return DataError(f"{place}: {error}", hint="`--on-bad-document skip` leaves such lines out")
     if isinstance(error, msgspec.ValidationError):
         hint = f"pass `--text-column FIELD` if the text is not in `{field}`, or `--on-bad-document skip`"
         return DataError(f"{place}: {error}", hint=hint)

@@ -72,6 +72,9 @@ def runs_of_groups(entry: Input, span: Span, recipe: Recipe) -> list[tuple[list[
         return [(every, True)]
     import pyarrow.dataset as ds
 
+    schema = pq.read_schema(entry.path)
+    if any(pa.types.is_floating(schema.field(name).type) for name in Where(recipe.where).columns):
+        return [(every, True)]  # statistics leave NaN out, and a filter does not
     (fragment,) = ds.dataset(entry.path, format="parquet").get_fragments()
     possible = fragment.subset(Where(recipe.where).expression())
     may_match = {group.id for group in possible.row_groups}
@@ -80,4 +83,4 @@ def runs_of_groups(entry: Input, span: Span, recipe: Recipe) -> list[tuple[list[
 
 def no_documents(n_rows: int) -> Documents:
     texts = pa.array([], pa.large_string())
-    return Documents(texts, np.empty(0, dtype=np.uint32), n_rows, {"where": n_rows})
+    return Documents(texts, np.empty(0, dtype=np.uint32), n_rows, {"where": np.arange(n_rows, dtype=np.uint32)})

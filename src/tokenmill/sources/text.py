@@ -19,9 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tokenmill.batches import Documents
+from tokenmill.batches import INVALID_UTF8, Documents
 from tokenmill.errors import SourceError
-from tokenmill.sources.columns import INVALID_UTF8
 from tokenmill.sources.ranges import (
     BLANK,
     LINE,
@@ -105,9 +104,11 @@ def split_block(block: Block, entry: Input) -> Documents:
             if b"\r" in block.data:
                 lines = pc.replace_substring_regex(lines, r"\r$", "")
             blank = pc.match_substring_regex(lines, r"^\s*$")
-            rows = np.flatnonzero(~blank.to_numpy(zero_copy_only=False)).astype(np.uint32)
-            skipped = {"blank line": len(lines) - len(rows)} if len(rows) < len(lines) else {}
-            return Documents(lines.filter(pc.invert(blank)), rows, len(lines), skipped)
+            is_blank = blank.to_numpy(zero_copy_only=False)
+            rows = np.arange(len(lines), dtype=np.uint32)
+            return Documents(
+                lines.filter(pc.invert(blank)), rows[~is_blank], len(lines), {"blank line": rows[is_blank]}
+            )
         case "paragraph":
             data = string_array(without_blank_lines_around(block.data))
             texts = pc.split_pattern_regex(data, PARAGRAPH.pattern.pattern.decode()).flatten()
@@ -128,19 +129,18 @@ def split_bad_block(block: Block, entry: Input) -> Documents:
         del found[0]
     if found and not found[-1]:
         found.pop()
-    texts, rows, bad, n_blank = [], [], [], 0
+    texts, rows, bad, blank = [], [], [], []
     for row, raw in enumerate(found):
-        if entry.documents == "line" and not raw.strip():
-            n_blank += 1
+        if entry.documents == "line" and not raw.strip(b" \t\n\f\r"):
+            blank.append(row)
             continue
         try:
             texts.append((raw.removesuffix(b"\r") if entry.documents == "line" else raw).decode())
             rows.append(row)
         except UnicodeDecodeError:
-            bad.append((row, INVALID_UTF8))
-    skipped = {"blank line": n_blank} if n_blank else {}
-    array = pa.array(texts, pa.large_string())
-    return Documents(array, np.array(rows, dtype=np.uint32), len(found), skipped | {INVALID_UTF8: len(bad)}, tuple(bad))
+            bad.append(row)
+    skipped = {"blank line": np.array(blank, dtype=np.uint32), INVALID_UTF8: np.array(bad, dtype=np.uint32)}
+    return Documents(pa.array(texts, pa.large_string()), np.array(rows, dtype=np.uint32), len(found), skipped)
 
 
 def without_blank_lines_around(data: bytes) -> bytes:

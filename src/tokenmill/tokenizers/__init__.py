@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
-from tokenmill.errors import DamageError, RecipeError, did_you_mean
+from tokenmill.errors import DamageError, RecipeError, TokenmillError, did_you_mean
 from tokenmill.tokenizers.definitions import Definition, Engine, Reference, definition_of, is_file
 from tokenmill.tokenizers.vocabularies import VOCABULARIES
 
@@ -84,6 +84,8 @@ class Tokenizer:
     def eot_id(self, wanted: str | int | None) -> int:
         """Return the id that stands for end-of-text: the one wanted, by name or id, or the obvious one."""
         if isinstance(wanted, int) or (wanted is not None and wanted.isdecimal()):
+            if not 0 <= int(wanted) < 2**32:
+                raise RecipeError(f"end-of-text {wanted} is no id: ids are from 0 to 2^32 - 1")
             # A rank file knows nothing of special tokens: their ids come behind its own.
             if int(wanted) >= self.vocab_size and self.special_tokens:
                 raise RecipeError(f"end-of-text {wanted} is no id of `{self.name}`, which has {self.vocab_size:,}")
@@ -105,25 +107,19 @@ class Tokenizer:
         )
 
     @property
-    def engine_name(self) -> str:
-        if self.definition.fast is not None:
-            return "gigatoken"
-        return self.reference.name
+    def engine(self) -> Engine:
+        """The engine that does the work in this process."""
+        return _engine(self.definition)[0]
 
     @property
     def engine_reason(self) -> str:
         """Why this engine."""
-        return self.definition.reason
-
-    @property
-    def engine(self) -> Engine:
-        """The engine that does the work in this process."""
-        return _engine(self)
+        return _engine(self.definition)[1]
 
     @property
     def reference(self) -> Reference:
         """The engine that defines what is right."""
-        return _reference(self)
+        return _reference(self.definition)
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of one text. Special tokens that it spells are encoded as text."""
@@ -162,12 +158,17 @@ def _restored(name: str, pattern: str | None, identity: str) -> Tokenizer:
 
 
 @lru_cache
-def _engine(tokenizer: Tokenizer) -> Engine:
-    if tokenizer.definition.fast is None:
-        return tokenizer.reference
-    return tokenizer.definition.fast(lambda: tokenizer.reference)
+def _engine(definition: Definition) -> tuple[Engine, str]:
+    if definition.fast is None:
+        return _reference(definition), definition.reason
+    try:
+        return definition.fast(lambda: _reference(definition)), definition.reason
+    except (KeyboardInterrupt, SystemExit, TokenmillError):
+        raise
+    except BaseException as error:  # a panic in a Rust library is no Exception
+        return _reference(definition), f"gigatoken refuses it: {str(error).splitlines()[0] if str(error) else error!r}"
 
 
 @lru_cache
-def _reference(tokenizer: Tokenizer) -> Reference:
-    return tokenizer.definition.reference()
+def _reference(definition: Definition) -> Reference:
+    return definition.reference()

@@ -60,10 +60,10 @@ def definition_named(name: str) -> Definition | None:
     if not colon or not all(word.isidentifier() for word in module.split(".")) or not attribute.isidentifier():
         return None
     try:
-        found = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise RecipeError(f"cannot import the tokenizer `{name}`: {error}") from None
-    return definition_of_object(made(found), name)
+        tokenizer = made(getattr(import_module(module), attribute))
+    except Exception as error:  # whatever somebody's module does when it is imported
+        raise RecipeError(f"cannot import the tokenizer `{name}`: {type(error).__name__}: {error}") from None
+    return definition_of_object(tokenizer, name)
 
 
 def made(found: Any) -> Any:
@@ -76,6 +76,8 @@ def definition_of_object(tokenizer: Any, name: str) -> Definition:
     missing = [f"`{word}`" for word in PROTOCOL if not hasattr(tokenizer, word)]
     if missing:
         raise RecipeError(f"`{name}` is no tokenizer: it has no {', '.join(missing)}")
+    if not isinstance(tokenizer.vocab_size, int) or not isinstance(tokenizer.special_tokens, Mapping):
+        raise RecipeError(f"`{name}` is no tokenizer: vocab_size must be an int, special_tokens a mapping")
     return Definition(
         name=name,
         identity=hashlib.sha256(f"custom {tokenizer.identity}".encode()).hexdigest(),
@@ -99,19 +101,34 @@ class CustomEngine:
 
         from tokenmill.batches import Tokens
 
-        ids = self._tokenizer.encode_batch(documents.texts.to_pylist())
-        if len(ids) != len(documents):
-            raise DataError(f"tokenizer `{self.name}` returned {len(ids)} lists for {len(documents)} texts")
+        ids = self._encoded(documents.texts.to_pylist())
         lengths = np.array([len(one) for one in ids], dtype=np.int64)
-        flat = np.concatenate([np.empty(0, np.uint32), *(np.asarray(one, dtype=np.uint32) for one in ids)])
-        if len(flat) and int(flat.max()) >= self._tokenizer.vocab_size:
-            raise DataError(f"tokenizer `{self.name}` gave the id {int(flat.max()):,}, above its vocab_size")
-        return Tokens(flat, lengths)
+        return Tokens(np.concatenate([np.empty(0, np.uint32), *ids]), lengths)
 
     def encode_one(self, text: str) -> npt.NDArray[np.uint32]:
+        return self._encoded([text])[0]
+
+    def _encoded(self, texts: list[str]) -> list[npt.NDArray[np.uint32]]:
+        """Call the tokenizer, and take nothing but a list of ids for each text."""
         import numpy as np
 
-        return np.asarray(self._tokenizer.encode_batch([text])[0], dtype=np.uint32)
+        try:
+            arrays = [np.asarray(one) for one in self._tokenizer.encode_batch(texts)]
+        except Exception as error:  # whatever somebody's code raises
+            raise DataError(f"tokenizer `{self.name}` failed: {type(error).__name__}: {error}") from None
+        if len(arrays) != len(texts):
+            raise DataError(f"tokenizer `{self.name}` returned {len(arrays)} lists for {len(texts)} texts")
+        for array in arrays:
+            if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+                raise DataError(
+                    f"tokenizer `{self.name}` must return lists of ids, not {array.dtype} of {array.ndim} dimensions"
+                )
+            if array.size and not 0 <= int(array.min()) <= int(array.max()) < self._tokenizer.vocab_size:
+                found = f"{int(array.min()):,} to {int(array.max()):,}"
+                raise DataError(
+                    f"tokenizer `{self.name}` gave ids from {found}, and has {self._tokenizer.vocab_size:,}"
+                )
+        return [array.astype(np.uint32) for array in arrays]
 
     def decode(self, ids: Sequence[int]) -> str:
         return self._tokenizer.decode(list(ids))

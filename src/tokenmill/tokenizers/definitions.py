@@ -48,7 +48,7 @@ class Reference(Engine, Protocol):
         """Return the text of ids; bytes that are no UTF-8 become U+FFFD."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # equal if it is the same one: engines are kept by it
 class Definition:
     """A tokenizer: what decides its ids, and the engines that make them."""
 
@@ -62,14 +62,22 @@ class Definition:
     proven: bool = True  # False: agreement must be seen on the first documents of the user's own corpus
 
 
-@lru_cache
 def definition_of(name: str, pattern: str | None) -> Definition:
-    """Find the tokenizer that a name, a file or an import path stands for."""
+    """Find the tokenizer that a name, a file or an import path stands for; a file that changed is read again."""
+    file = Path(name) / "tokenizer.json" if Path(name).is_dir() else Path(name)
+    status = file.stat() if file.is_file() else None
+    return _definition(name, pattern, (status.st_mtime_ns, status.st_size) if status else None)
+
+
+@lru_cache
+def _definition(name: str, pattern: str | None, stamp: tuple[int, int] | None) -> Definition:
     from tokenmill.tokenizers import custom, huggingface, vocabularies
 
     path = Path(name)
     if name.endswith(".tiktoken") and path.is_file():
         return vocabularies.rank_file_definition(path, pattern)
+    if name.endswith(".tiktoken"):
+        raise RecipeError(f"no such rank file: `{name}`")
     if pattern is not None:
         raise RecipeError("a pattern belongs to a `.tiktoken` rank file", hint="leave `--pattern` out")
     if name in vocabularies.VOCABULARIES:

@@ -44,6 +44,7 @@ def tokenizer_json_definition(path: Path) -> Definition:
         added = msgspec.convert(config.get("added_tokens") or [], list[AddedToken])
         # A mapping to ids, or for a Unigram model a list in the order of ids.
         vocab = msgspec.convert(config["model"]["vocab"], dict[str, int] | list[Any])
+        normalizer = msgspec.convert(config.get("normalizer"), dict[str, Any] | None)
     except FileNotFoundError:
         hint = "a folder needs a file `tokenizer.json`" if path.is_dir() else None
         raise RecipeError(f"no such tokenizer: `{file}`", hint=hint) from None
@@ -51,7 +52,11 @@ def tokenizer_json_definition(path: Path) -> Definition:
         raise RecipeError(f"`{file}` is no tokenizer.json: {error!r}") from None
     ids = [*vocab.values()] if isinstance(vocab, dict) else range(len(vocab))
     digest = hashlib.sha256(data).hexdigest()
-    uncovered = why_not_covered(config, added)
+    if config["model"].get("dropout"):
+        raise RecipeError(f"`{file}` has dropout: its ids are random", hint="set `dropout` of its model to null")
+    if not vocab:
+        raise RecipeError(f"`{file}` has an empty vocabulary")
+    uncovered = why_not_covered(config, normalizer, added)
     return Definition(
         name=str(path),
         identity=hashlib.sha256(f"tokenizer.json {digest}".encode()).hexdigest(),
@@ -71,13 +76,12 @@ class AddedToken(msgspec.Struct, frozen=True):
     normalized: bool = True
 
 
-def why_not_covered(config: dict[str, Any], added: list[AddedToken]) -> str | None:
+def why_not_covered(config: dict[str, Any], normalizer: dict[str, Any] | None, added: list[AddedToken]) -> str | None:
     """Return what about a tokenizer.json was never compared with gigatoken; None where all of it was."""
-    model, normalizer = config["model"], config.get("normalizer")
+    model = config["model"]
     if model.get("type") != "BPE":
         return f"its model is {model.get('type')}, and only byte-level BPE was compared"
     plain: dict[str, tuple[object, ...]] = {
-        "dropout": (None, 0),
         "unk_token": (None,),
         "fuse_unk": (None, False),
         "byte_fallback": (None, False),
@@ -87,7 +91,7 @@ def why_not_covered(config: dict[str, Any], added: list[AddedToken]) -> str | No
     for key, values in plain.items():
         if model.get(key) not in values:
             return f"its model has `{key}`, which was never compared"
-    if normalizer not in (None, {"type": "NFC"}):
+    if normalizer is not None and normalizer != {"type": "NFC"}:
         return f"its normalizer is {normalizer.get('type')}, and only NFC was compared"
     if pretokenizer_of(config) is None:
         return "its pre-tokenizer is none of those that were compared"

@@ -103,7 +103,7 @@ class SampleChecker:
         pattern = ["--pattern", self._tokenizer.pattern] if self._tokenizer.pattern else []
         command = ["tokenmill", "tokenizers", "--tokenizer", self._tokenizer.name, *pattern, "--compare", str(path)]
         return ExactnessError(
-            f"{self._tokenizer.engine_name} and {self._tokenizer.reference.name} give different ids for a document"
+            f"{self._tokenizer.engine.name} and {self._tokenizer.reference.name} give different ids for a document"
             f"\n  it is saved in `{path}`",
             hint=f"`{shlex.join(command)}` shows the difference; please report it",
         )

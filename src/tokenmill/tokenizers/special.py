@@ -34,8 +34,7 @@ class SpelledWords:
             while place >= 0:
                 document = int(np.searchsorted(offsets, place, side="right")) - 1
                 end = int(offsets[document + 1])
-                match = self._pattern.match(text, place)
-                if match and match.end() <= end:
+                if self._pattern.match(text, place, end):
                     found.add(document)
                     place = text.find(prefix, end)
                 else:

@@ -21,7 +21,7 @@ from tokenmill.tokenizers.vocabularies import Vocabulary
 
 # Well below the 999,999 at which tiktoken gives up.
 LONG_WHITESPACE = 500_000
-_LONG_RUN = re.compile(rf"\s{{{LONG_WHITESPACE}}}")
+_WHITESPACE = re.compile(r"\s+")
 
 
 class TiktokenEngine:
@@ -43,7 +43,9 @@ class TiktokenEngine:
         return Tokens(np.concatenate([np.empty(0, np.uint32), *ids]), lengths)
 
     def encode_one(self, text: str) -> npt.NDArray[np.uint32]:
-        if len(text) >= LONG_WHITESPACE and _LONG_RUN.search(text):
+        if len(text) >= LONG_WHITESPACE and any(
+            match.end() - match.start() >= LONG_WHITESPACE for match in _WHITESPACE.finditer(text)
+        ):
             return self.encode_by_pieces(text)
         return np.array(self._encoding.encode_ordinary(text), dtype=np.uint32)
 

@@ -85,8 +85,12 @@ def rank_file_definition(path: Path, pattern: str | None) -> Definition:
     if pattern not in VOCABULARIES:
         raise RecipeError(f"unknown pattern `{pattern}`", hint=did_you_mean(pattern, list(VOCABULARIES)))
     like = VOCABULARIES[pattern]
-    unchecked = Vocabulary(str(path), hashlib.sha256(path.read_bytes()).hexdigest(), like.pattern, {}, 0, None)
+    unchecked = Vocabulary(
+        str(path.absolute()), hashlib.sha256(path.read_bytes()).hexdigest(), like.pattern, {}, 0, None
+    )
     ranks = unchecked.ranks()
+    if len(set(ranks.values())) < len(ranks) or not all(0 <= rank < 2**32 for rank in ranks.values()):
+        raise RecipeError(f"`{path}` gives a rank twice, or one below 0 or above 2^32")
     missing = [i for i in range(256) if bytes([i]) not in ranks]
     if missing:
         raise RecipeError(f"`{path}` has no rank for the byte {missing[0]}: not every text could be encoded")
