@@ -211,3 +211,127 @@ def test_skipping_bad_records_never_makes_a_truncated_file_look_whole(tmp_path):
     (tmp_path / "a.jsonl.gz").write_bytes(data[:-100])
     with pytest.raises(DataError, match="Truncated"):
         prepare_inline(tmp_path / "a.jsonl.gz", tmp_path / "out", on_bad_document="skip")
+
+
+def test_nan_is_treated_alike_whatever_the_row_groups(tmp_path):
+    values = [5.0, float("nan"), 5.0, 5.0, 1.0, float("nan"), None, 7.0]
+    table = pa.table({"text": [str(i) for i in range(8)], "x": values})
+    for where in ("x != 5", "not (x <= 5)", "x not in (5.0)", "not (x < 100)"):
+        found = []
+        for row_group_size in (1000, 2):
+            pq.write_table(table, tmp_path / "a.parquet", row_group_size=row_group_size)
+            out = tmp_path / f"{where}-{row_group_size}"
+            prepare_inline(tmp_path / "a.parquet", out, where=where, val="none", shuffle="none")
+            found.append(texts_of(out))
+        assert found[0] == found[1], where
+
+
+def test_null_is_in_no_list_and_not_in_none(tmp_path):
+    for i, path in enumerate(write_rows(tmp_path)):
+        for j, where in enumerate(("language not in ('en')", "not language in ('en')", "not (language == 'en')")):
+            prepare_inline(path, tmp_path / f"{i}{j}", where=where, val="none", shuffle="none")
+            assert texts_of(tmp_path / f"{i}{j}") == ["one", "four"]
+
+
+@pytest.mark.parametrize(
+    ("where", "kept"),
+    [("s is not null", [0, 1, 2, 4]), ("s is null", [3, 5]), ("n >= 2", [1, 2]), ("m in ('a', 'b')", [4])],
+)
+def test_fields_of_changing_type_do_not_depend_on_the_blocks(where, kept, tmp_path):
+    rows = [
+        {"text": "0", "s": {"a": 1}, "n": 1.5},
+        {"text": "1", "s": [1], "n": 2**70},
+        {"text": "2", "s": "x", "n": 2},
+        {"text": "3", "s": None, "n": -2},
+        {"text": "4", "s": 5, "m": "a"},
+        {"text": "5", "m": "c"},
+    ]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for unit_bytes in (20, 60, 10_000):
+        out = tmp_path / str(unit_bytes)
+        options = RunOptions(executor="inline", unit_bytes=unit_bytes, batch_bytes=unit_bytes)
+        prepare_inline(tmp_path / "a.jsonl", out, options, where=where, val="none", shuffle="none")
+        assert [int(text) for text in texts_of(out)] == kept
+
+
+@pytest.mark.parametrize(
+    "where",
+    ["score > 99999999999999999999999", "(" * 300 + "score > 1" + ")" * 300, " or ".join(["score > 1"] * 300)],
+)
+def test_filters_beyond_measure_are_refused(where):
+    with pytest.raises(RecipeError, match=r"too large|terms"):
+        Where(where)
+
+
+def test_a_list_of_mixed_types_is_refused(tmp_path):
+    path = write_rows(tmp_path)[0]
+    with pytest.raises(RecipeError, match="does not fit the columns"):
+        prepare_inline(path, tmp_path / "out", where="score in ('a', 1)")
+
+
+def test_what_a_limit_leaves_unread_is_neither_counted_nor_listed(tmp_path):
+    lines = [b'{"text": "%d", "n": %d}' % (i, i) if i % 3 else b"{bad" for i in range(60)]
+    (tmp_path / "a.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    found = []
+    for unit_bytes, batch_bytes in ((10**6, 10**6), (200, 100), (1000, 300), (23, 1000)):
+        options = RunOptions(executor="inline", unit_bytes=unit_bytes, batch_bytes=batch_bytes)
+        out = tmp_path / f"{unit_bytes}-{batch_bytes}"
+        fields = {"limit_documents": 10, "where": "n != 4", "on_bad_document": "skip", "val": 1, "min_chars": 2}
+        manifest = prepare_inline(tmp_path / "a.jsonl", out, options, **fields)
+        found.append((digests(manifest), manifest.skipped, manifest.inputs, (out / "skipped.jsonl").read_bytes()))
+    assert found[0] == found[1] == found[2] == found[3]
+    assert found[0][1] == {"invalid JSON": 9, "min_chars": 5, "where": 1}
+
+
+@pytest.mark.parametrize("column", ["text", "k"])
+@pytest.mark.parametrize("where", ["k == 'fr'", "k == 'en'"])
+def test_damaged_offsets_are_found_under_a_filter_too(column, where, tmp_path):
+    table = pa.table({"text": [f"text {i}" for i in range(300)], "k": ["en", "fr", "de"] * 100})
+    with pa.ipc.new_file(str(tmp_path / "a.arrow"), table.schema) as writer:
+        writer.write_table(table)
+    data = bytearray((tmp_path / "a.arrow").read_bytes())
+    offsets = pa.array(table.column(column).to_pylist()).buffers()[1].to_pybytes()[: 301 * 4]
+    place = data.index(offsets) + 50 * 4
+    data[place : place + 4] = b"\0\0\0\x7f"
+    (tmp_path / "a.arrow").write_bytes(data)
+    with pytest.raises(DataError, match="is damaged near row 0"):
+        prepare_inline(tmp_path / "a.arrow", tmp_path / "out", where=where)
+
+
+@pytest.mark.parametrize("kind", [pa.string_view(), pa.binary_view(), pa.dictionary(pa.int8(), pa.binary())], ids=str)
+def test_filters_and_skips_work_on_every_kind_of_text_column(kind, tmp_path):
+    values = [b"one", b"bad \xff", None, b"two", b"three"]
+    array = pa.array(values, pa.binary())
+    array = array.dictionary_encode() if pa.types.is_dictionary(kind) else array.cast(pa.binary_view())
+    if kind == pa.string_view():
+        array = array.view(pa.string_view()) if hasattr(array, "view") else array
+    table = pa.table({"text": array, "n": range(5)})
+    with pa.ipc.new_stream(str(tmp_path / "a.arrow"), table.schema) as writer:
+        writer.write_table(table)
+    fields = {"where": "n < 4", "on_bad_document": "skip", "val": "none", "shuffle": "none"}
+    manifest = prepare_inline(tmp_path / "a.arrow", tmp_path / "out", **fields)
+    assert texts_of(tmp_path / "out") == ["one", "two"]
+    assert manifest.skipped == {"invalid UTF-8": 1, "null": 1, "where": 1}
+    with pytest.raises(DataError, match=r"invalid UTF-8 in .*, row 1"):
+        prepare_inline(tmp_path / "a.arrow", tmp_path / "out2", val="none")
+
+
+def test_vertical_tab_is_the_same_beside_a_bad_line(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"a\n\x0b\nb\n\xff\nc\n\x0b\n")
+    results = []
+    for size in (1, 4, 1000):
+        options = RunOptions(executor="inline", unit_bytes=size, batch_bytes=size)
+        fields = {"documents": "line", "on_bad_document": "skip", "val": "none", "shuffle": "none"}
+        results.append(digests(prepare_inline(tmp_path / "a.txt", tmp_path / str(size), options, **fields)))
+    assert results[0] == results[1] == results[2]
+
+
+def test_plan_estimates_what_a_filter_leaves(tmp_path):
+    rows = [{"text": f"text number {i} " * 20, "g": i // 2500} for i in range(20_000)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet", row_group_size=2500)
+    for where, expected in (("g == 0", 2500), ("g >= 4", 10_000), ("g in (1, 6)", 5000)):
+        recipe = Recipe(sources=(str(tmp_path / "a.parquet"),), where=where)
+        result = tokenmill.forecast(recipe, tmp_path / "out", RunOptions(unit_bytes=2_000_000))
+        assert 0 <= result.about_documents <= 20_000
+        whole = tokenmill.forecast(recipe, tmp_path / "out", RunOptions(unit_bytes=10**9))
+        assert abs(whole.about_documents / expected - 1) < 0.02

@@ -15,7 +15,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 import tokenmill
 from tokenmill import Tokenizer
-from tokenmill.errors import DamageError, ExactnessError, RecipeError
+from tokenmill.errors import DamageError, DataError, ExactnessError, RecipeError
 from tokenmill.tokenizers.disagreements import ODD_UNDER_NFC
 from tokenmill.tokenizers.huggingface import SPLIT_PATTERNS
 from tokenmill.tokenizers.vocabularies import VOCABULARIES
@@ -305,3 +305,133 @@ def test_long_runs_of_whitespace_have_the_ids_of_the_patterns_split(name, tmp_pa
     for text in ["a" + " " * 1_100_000 + "x", "\n" * 1_000_000, "\U000323b0's" + "\t" * 1_000_000 + "b"]:
         assert tokenizer.encode(text) == reference.encode_by_pieces(text).tolist()
         assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_an_added_token_that_begins_another_is_found_at_the_end_of_a_document(tmp_path, sample_texts):
+    path = str(train(tmp_path / "tokenizer.json", sample_texts[:5], added=("<a>b", "<a>")))
+    tokenizer = Tokenizer(path)
+    texts = ["zz<a>", "b x", "q<a>b", "<a>"]
+    assert tokenizer.engine.name == "gigatoken"
+    assert tokenizer.encode_batch(texts) == reference_ids(tokenizer, texts)
+
+
+def test_a_tokenizer_file_that_changed_is_another_tokenizer(tmp_path, sample_texts):
+    path = train(tmp_path / "tokenizer.json", sample_texts[:5])
+    source = write_parquet(tmp_path / "a.parquet", sample_texts[:20])
+    first = prepare_inline(source, tmp_path / "1", tokenizer=str(path))
+    train(path, sample_texts[100:140])
+    second = prepare_inline(source, tmp_path / "2", tokenizer=str(path))
+    assert first.tokenizer.identity != second.tokenizer.identity
+    assert first.fingerprint != second.fingerprint
+    right = tokenizers.Tokenizer.from_file(str(path))
+    right.no_truncation()
+    shards = tokenmill.open_shards(tmp_path / "2")
+    assert shards[0].tokens[:-1].tolist() == right.encode(shards.text(shards[0]), add_special_tokens=False).ids
+
+
+def test_dropout_is_refused(trained, tmp_path):
+    path = changed(trained / "gpt2" / "tokenizer.json", tmp_path / "tokenizer.json", model_dropout=0.3)
+    with pytest.raises(RecipeError, match="its ids are random"):
+        Tokenizer(str(path))
+
+
+def test_what_gigatoken_refuses_goes_to_the_reference(tmp_path, sample_texts):
+    """A byte-level BPE trained without all 256 bytes, and ranks that are no merges of two others."""
+    tokenizer = tokenizers.Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = PRE_TOKENIZERS["gpt2"]
+    tokenizer.train_from_iterator(sample_texts[:3], trainers.BpeTrainer(vocab_size=300, show_progress=False))
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    found = Tokenizer(str(tmp_path / "tokenizer.json"))
+    assert found.engine.name == "tokenizers"
+    assert "gigatoken refuses it" in found.engine_reason
+    ranks = [bytes([i]) for i in range(256)] + [b"abcd"]
+    lines = [base64.b64encode(token) + b" %d\n" % i for i, token in enumerate(ranks)]
+    (tmp_path / "odd.tiktoken").write_bytes(b"".join(lines))
+    found = Tokenizer(str(tmp_path / "odd.tiktoken"), "gpt2")
+    assert found.engine.name == "tiktoken"
+    assert found.encode("abcd e") == found.reference.encode_one("abcd e").tolist()
+
+
+def test_relative_rank_file_works(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.tiktoken").write_bytes(VOCABULARIES["gpt2"].path.read_bytes())
+    assert Tokenizer("mine.tiktoken", "gpt2").encode("hello") == [31373]
+    with pytest.raises(RecipeError, match="no such rank file"):
+        Tokenizer("none.tiktoken", "gpt2")
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        ("[[1.7]]", "must return lists of ids"),
+        ("[['5']]", "must return lists of ids"),
+        ("[[-1]]", "gave ids from -1"),
+        ("[[300]]", "gave ids from 300"),
+        ("[]", "returned 0 lists for 1 texts"),
+        ("1 / 0", "failed: ZeroDivisionError"),
+        ("None", "failed: TypeError"),
+    ],
+)
+def test_a_custom_tokenizer_that_misbehaves_is_told_so(result, message, tmp_path, monkeypatch):
+    name = f"misbehaving_{abs(hash(result))}"
+    body = CUSTOM.replace("[list(text.encode()) for text in texts]", result)
+    (tmp_path / f"{name}.py").write_text(body)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    with pytest.raises(DataError, match=message):
+        prepare_inline(
+            write_parquet(tmp_path / "a.parquet", ["a"]),
+            tmp_path / "out",
+            tokenizer=f"{name}:Letters",
+            eot_token="<end>",
+        )
+
+
+def test_end_of_text_that_is_no_id_is_refused():
+    for eot_token in (-1, 2**32):
+        with pytest.raises(RecipeError, match="is no id"):
+            tokenmill.Recipe(sources=("sample",), eot_token=eot_token).resolve()
+
+
+def test_many_runs_of_whitespace_take_linear_time():
+    text = (" " * 100_000 + "a") * 6
+    tokenizer = Tokenizer("gpt2")
+    assert tokenizer.reference.encode_one(text).tolist() == tokenizer.encode(text)
+
+
+def test_a_mistake_seen_while_comparing_engines_leaves_the_folder_free(trained, tmp_path):
+    import pyarrow as pa
+
+    source = write_parquet(tmp_path / "a.parquet", [b"\xff", b"a", b"b"], kind=pa.binary())
+    fields = {"tokenizer": str(trained / "gpt2"), "val": 1}
+    with pytest.raises(DataError, match="invalid UTF-8"):
+        prepare_inline(source, tmp_path / "out", **fields)
+    assert prepare_inline(source, tmp_path / "out", on_bad_document="skip", **fields).totals.n_documents == 2
+
+
+def test_tokenizer_object_works_in_this_process(tmp_path):
+    namespace = {}
+    exec(CUSTOM, namespace)  # noqa: S102 - our own text
+    source = write_parquet(tmp_path / "a.parquet", ["ab", "c"])
+    tokenmill.prepare(
+        source, tmp_path / "out", tokenizer=namespace["Letters"](), eot_token="<end>", val=1, shuffle="none"
+    )
+    assert [d.tokens.tolist() for d in tokenmill.open_shards(tmp_path / "out")] == [[97, 98, 299], [99, 299]]
+    with pytest.raises(RecipeError, match="is no tokenizer: it has no `name`"):
+        tokenmill.prepare(source, tmp_path / "out2", tokenizer=object())
+
+
+def test_tokenizer_is_found_by_entry_point_in_workers_too(tmp_path, monkeypatch):
+    (tmp_path / "letters_by_name.py").write_text(CUSTOM)
+    info = tmp_path / "letters_by_name-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: letters_by_name\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[tokenmill.tokenizers]\nletters = letters_by_name:Letters\n")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    source = write_parquet(tmp_path / "a.parquet", ["ab", "c"])
+    fields = {"tokenizer": "letters", "eot_token": "<end>", "val": 1, "shuffle": "none"}
+    manifest = tokenmill.prepare(source, tmp_path / "out", workers=1, **fields)
+    assert manifest.tokenizer.engine == "letters"
+    assert manifest.totals.n_tokens == 5
+    with pytest.raises(RecipeError) as error:
+        Tokenizer("lettres")
+    assert error.value.hint == "did you mean `letters`?"

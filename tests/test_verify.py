@@ -104,3 +104,27 @@ def test_manifest_counts_everything(tmp_path):
     assert sum(entry["n_tokens"] for entry in raw["inputs"]) == raw["totals"]["n_tokens"]
     assert raw["tokenizer"]["engine"] == "gigatoken"
     assert {"gigatoken", "tiktoken"} <= set(raw["tokenizer"]["versions"])
+
+
+@pytest.mark.parametrize("eot", ["first", "last"])
+def test_a_document_without_its_end_of_text_is_found(eot, tmp_path):
+    """Even where every checksum has been made to fit."""
+    import hashlib
+
+    import msgspec
+    import numpy as np
+
+    from tokenmill.manifest import sums_text
+
+    source = write_parquet(tmp_path / "a.parquet", ["one", "two", "three"])
+    manifest = prepare_inline(source, tmp_path / "out", val="none", shuffle="none", eot=eot)
+    ids = np.fromfile(tmp_path / "out" / "train.bin", np.uint16)
+    ids[2 if eot == "first" else 3] = 7
+    ids.tofile(tmp_path / "out" / "train.bin")
+    shard = msgspec.structs.replace(manifest.shards[0], sha256=hashlib.sha256(ids.tobytes()).hexdigest())
+    changed = msgspec.structs.replace(manifest, shards=(shard,))
+    data = msgspec.json.encode(changed)
+    (tmp_path / "out" / "manifest.json").write_bytes(data)
+    (tmp_path / "out" / "SHA256SUMS").write_text(sums_text(changed, data))
+    (problem,) = tokenmill.verify(tmp_path / "out").problems
+    assert "no end-of-text at token" in problem

@@ -29,6 +29,7 @@ from tokenmill.progress import Progress
 from tokenmill.recipe import DocumentsBy, Eot, Recipe, RunOptions, recipe_from_mapping
 from tokenmill.segments import UnitReceipt
 from tokenmill.tokenizers import Tokenizer
+from tokenmill.tokenizers.custom import CustomTokenizer, named_for
 from tokenmill.tokenizers.sampling import SampleChecker
 from tokenmill.workspace import claim, discard, finished_manifest
 
@@ -88,7 +89,7 @@ def prepare(
     sources: str | Path | Iterable[str | Path],
     out: str | Path,
     *,
-    tokenizer: str = "gpt2",
+    tokenizer: str | CustomTokenizer = "gpt2",
     pattern: str | None = None,
     format: str = "nanogpt",
     text_column: str = "text",
@@ -114,8 +115,11 @@ def prepare(
 
     `sources` are files, folders, globs or names of known corpora. Options left at None take the format's default.
     `shuffle` takes a seed, "none", or "numpy:SEED". Works at the top level of a script without a `__main__` guard
-    and in notebooks. `on_progress` is called with the run's progress, from this thread.
+    and in notebooks. A tokenizer of your own may be given as an object; it works in this process, without workers.
+    `on_progress` is called with the run's progress, from this thread.
     """
+    if not isinstance(tokenizer, str):
+        tokenizer, executor = named_for(tokenizer), "inline"
     fields: dict[str, object] = {
         "sources": [str(source) for source in ([sources] if isinstance(sources, str | Path) else sources)],
         "tokenizer": tokenizer,

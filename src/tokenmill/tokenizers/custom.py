@@ -11,6 +11,8 @@
 
     tokenmill prepare corpus/ -o out --tokenizer my_package.my_module:Words --eot-token '<end>'
 
+From Python the object itself will do, `tokenmill.prepare(..., tokenizer=Words())`: the work is done in that process.
+
 The attribute may be the object, a class or a function that returns it. Every worker imports it by itself: nothing is
 pickled. An entry point of the group `tokenmill.tokenizers` gives such an object a name.
 """
@@ -47,12 +49,25 @@ class CustomTokenizer(Protocol):
     def decode(self, ids: Sequence[int]) -> str: ...
 
 
+_GIVEN: dict[str, Any] = {}
+
+
+def named_for(tokenizer: Any) -> str:
+    """Keep an object of the user's for this process, and return the name that stands for it."""
+    name = f"object:{getattr(tokenizer, 'name', type(tokenizer).__name__)}"
+    definition_of_object(tokenizer, name)
+    _GIVEN[name] = tokenizer
+    return name
+
+
 def entry_point_names() -> list[str]:
     return sorted(entry.name for entry in entry_points(group=GROUP))
 
 
 def definition_named(name: str) -> Definition | None:
     """Return the tokenizer behind `module:attribute` or the name of an entry point; None if it is neither."""
+    if name in _GIVEN:
+        return definition_of_object(_GIVEN[name], name)
     for entry in entry_points(group=GROUP):
         if entry.name == name:
             return definition_of_object(made(entry.load()), name)

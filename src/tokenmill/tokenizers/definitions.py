@@ -66,11 +66,12 @@ def definition_of(name: str, pattern: str | None) -> Definition:
     """Find the tokenizer that a name, a file or an import path stands for; a file that changed is read again."""
     file = Path(name) / "tokenizer.json" if Path(name).is_dir() else Path(name)
     status = file.stat() if file.is_file() else None
-    return _definition(name, pattern, (status.st_mtime_ns, status.st_size) if status else None)
+    stamp = (status.st_mtime_ns, status.st_size) if status else None
+    return _definition(name, pattern, stamp, given(name))
 
 
 @lru_cache
-def _definition(name: str, pattern: str | None, stamp: tuple[int, int] | None) -> Definition:
+def _definition(name: str, pattern: str | None, stamp: tuple[int, int] | None, given: int | None) -> Definition:
     from tokenmill.tokenizers import custom, huggingface, vocabularies
 
     path = Path(name)
@@ -92,6 +93,13 @@ def _definition(name: str, pattern: str | None, stamp: tuple[int, int] | None) -
         )
     known = [*vocabularies.VOCABULARIES, *custom.entry_point_names()]
     raise RecipeError(f"unknown tokenizer `{name}`", hint=did_you_mean(name, known))
+
+
+def given(name: str) -> int | None:
+    """Which object a name stands for that the user gave in this process, if it does."""
+    from tokenmill.tokenizers.custom import _GIVEN
+
+    return id(_GIVEN[name]) if name in _GIVEN else None
 
 
 def is_file(name: str) -> bool:
