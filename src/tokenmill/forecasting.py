@@ -27,9 +27,9 @@ SAMPLE_UNITS = 4
 SAMPLE_BYTES = 1_000_000
 # One row of the document index.
 INDEX_BYTES = 28
-# Measured with gpt2 on 109 MB of English: 0.42 GB with two workers. An engine's cache grows with the variety of words.
-PARENT_BYTES = 120_000_000
-WORKER_BYTES = 170_000_000
+# Measured with gpt2 on 109 MB of English: 0.48 GB with two workers. An engine's cache grows with the variety of words.
+PARENT_BYTES = 160_000_000
+WORKER_BYTES = 160_000_000
 START_SECONDS = 1.0
 
 
