@@ -73,7 +73,9 @@ class _UnitEncoder:
         self.engine = self.tokenizer.reference if job.use_reference else self.tokenizer.engine
         # A unit that is encoded again, up to a limit, was in the sample the first time.
         self.sampled = not job.use_reference and limit_documents is None
-        self.sample = SampleWriter(job.recipe.fingerprint, unit.index, job.n_units)
+        self.sample = SampleWriter(
+            self.tokenizer.definition.sample_share, job.recipe.fingerprint, unit.index, job.n_units
+        )
         self.special_text = SpelledWords(self.tokenizer.special_tokens)
         self.skipped: Counter[str] = Counter()
         self.n_special_text_documents = 0

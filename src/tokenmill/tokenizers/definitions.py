@@ -59,6 +59,7 @@ class Definition:
     reference: Callable[[], Reference]
     fast: Callable[[Callable[[], Reference]], Engine] | None  # None: there is none, for `reason`
     reason: str
+    sample_share: float = 1 / 1000  # of the documents, that every run encodes again with the reference
     proven: bool = True  # False: agreement must be seen on the first documents of the user's own corpus
 
 

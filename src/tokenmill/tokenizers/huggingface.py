@@ -65,6 +65,8 @@ def tokenizer_json_definition(path: Path) -> Definition:
         reference=partial(reference, file, digest),
         fast=None if uncovered else partial(fast, file, digest),
         reason=uncovered or SHOWN_EQUAL.format("tokenizers", "tokenizers"),
+        # The tokenizers library takes 1.5 MB/s a core: at 1 in 1,000 the check would cost 4.8 % of a run.
+        sample_share=1 / 2000,
         proven=False,
     )
 
