@@ -271,7 +271,7 @@ NASTY = [
     "",
     "\0",
     "plain",
-    "a" * 300_000,
+    "a" * 1_000_000,
     " " * 1_100_000 + "x",
     "<|fim_prefix|> spelled",
     "I'll they'VE \u017fs",

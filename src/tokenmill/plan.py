@@ -16,7 +16,7 @@ from tokenmill.recipe import Recipe
 from tokenmill.sources import Input, list_inputs, source_for
 
 # Units of total / 64 text bytes: enough for every worker, few enough that receipts stay small; the bounds keep
-# a unit worth its overhead (about 5 ms) and its loss after a death cheap (about half a second of work).
+# a unit worth its overhead and its loss after a death cheap (48 MB are about 0.6 s of work).
 UNITS_WANTED = 64
 MIN_UNIT_BYTES = 4_000_000
 MAX_UNIT_BYTES = 48_000_000

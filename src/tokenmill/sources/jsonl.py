@@ -1,7 +1,8 @@
 """JSON Lines -> documents: one record a line, its text in one field; blank lines are passed over.
 
 Decoded by msgspec into a type made for the field: other fields are skipped unparsed. This is the one source that
-makes Python objects for a document, about 0.5 us each; encoding a document of 4 KB takes 40 times that.
+makes Python objects for a document: 0.5 us for a short one, 22 us for one of 5 KB (250 MB/s), about what gigatoken
+takes to encode it.
 """
 
 from __future__ import annotations

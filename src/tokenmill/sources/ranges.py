@@ -78,7 +78,7 @@ class Delimiter:
         """Return the end of the last match in `data`, which begins where a document begins; 0 if there is none."""
         if self.literal is None:
             end = 0
-            for match in self.pattern.finditer(data):  # about 0.2 us a paragraph
+            for match in self.pattern.finditer(data):  # 3.5 us for a paragraph of 300 bytes
                 end = match.end()
             return end
         if self.overlaps_itself:
