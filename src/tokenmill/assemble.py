@@ -1,32 +1,39 @@
 """Segments, in order -> shards of the format.
 
-Units are taken in their order, whoever finished first, and their tokens flow into shards of exact size; a document
-may run across the edge of a shard. Without a shuffle this streams while later units are still being encoded, and a
-segment is deleted as soon as its tokens are in a shard. What depends on the number of documents (a permutation, a
-fraction as val) waits for the last unit.
+The output is one stream of tokens, cut into shards. It comes in stretches, a file each: the segments of the units in
+their order, or the buckets of a shuffle. The counts of every stretch are known before it is read, so a run that goes
+on after a kill knows which stretches lie wholly in sealed shards: those are gone, and nobody needs them. A stretch is
+deleted when the last shard that uses it is sealed.
+
+Without a shuffle this streams while later units are still being encoded. What depends on the number of documents (a
+permutation, a fraction as val) waits for the last unit.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from tokenmill import faults
 from tokenmill.batches import TokenRun
+from tokenmill.care import Care, Place
 from tokenmill.encode import Job, encode_unit
+from tokenmill.journal import Journal, ShardSealed, UnitDone
 from tokenmill.plan import Plan
 from tokenmill.recipe import Recipe, RunOptions, recipe_dtype, shuffle_kind_and_seed
-from tokenmill.segments import UnitReceipt, read_segment, segment_path
+from tokenmill.segments import Stretch, UnitReceipt, read_segment, segment_path
 from tokenmill.shards.writer import ShardReceipt, ShardSequence, SplitRule
-from tokenmill.shuffle import permutation, shuffled_runs
+from tokenmill.shuffle import Buckets, permutation
 
 
 class AssemblyProgress(Protocol):
-    """Who wants to know how far the shards are."""
+    """Who wants to know how far the shards are. Each call may raise, which ends the run."""
 
     def scattered(self, n_tokens: int) -> None: ...
     def written(self, n_tokens: int) -> None: ...
@@ -39,32 +46,89 @@ def assemble(
     job: Job,
     options: RunOptions,
     out: Path,
+    journal: Journal,
     progress: AssemblyProgress,
 ) -> tuple[list[UnitReceipt], list[ShardReceipt]]:
     """Write the shards of a run; return the receipts of the units that went into them, and theirs."""
-    recipe, work = job.recipe, Path(job.work)
+    recipe = job.recipe
     dtype = np.dtype(recipe_dtype(recipe))
     used: list[UnitReceipt] = []
-    receipts = noted(limited(in_unit_order(receipts), plan, job, dtype), used)
+    receipts = noted(limited(in_unit_order(receipts), plan, job, dtype, journal), used)
     kind, seed = shuffle_kind_and_seed(str(recipe.shuffle))
     n_documents = None
     if kind != "none" or isinstance(recipe.val, float):
         receipts = list(receipts)
         n_documents = sum(receipt.n_documents for receipt in receipts)
 
-    runs = corpus_runs(receipts, plan, work, dtype, options.bucket_bytes)
+    stretches = unit_stretches(receipts, plan, Path(job.work), dtype, options.bucket_bytes)
     if kind != "none":
         assert n_documents is not None
-        n_bytes = sum(receipt.n_tokens for receipt in receipts) * dtype.itemsize
-        n_buckets = max(1, -(-n_bytes // options.bucket_bytes))
-        positions = permutation(kind, n_documents, seed)
-        runs = shuffled_runs(runs, positions, n_documents, n_buckets, work, dtype, progress.scattered)
+        n_tokens = sum(receipt.n_tokens for receipt in receipts)
+        n_buckets = max(1, -(-n_tokens * dtype.itemsize // options.bucket_bytes))
+        if (scattered := journal.state.scattered) is not None:
+            n_buckets = len(scattered.bucket_bytes)
+        buckets = Buckets(Path(job.work), n_documents, n_buckets, dtype, journal)
+        buckets.fill(stretches, permutation(kind, n_documents, seed), progress.scattered)
+        stretches = buckets.stretches()
 
-    with ShardSequence(recipe, dtype, out, progress.shard_sealed) as sequence:
-        for split, run in split_runs(runs, recipe, n_documents):
-            sequence.append(split, run)
-            progress.written(len(run.ids))
+    sealed = Sealed(journal)
+
+    def on_shard(shard: ShardReceipt) -> None:
+        sealed.add(shard)
+        progress.shard_sealed(shard)
+
+    with ShardSequence(recipe, dtype, out, journal.state.shards, on_shard) as sequence:
+        for split, run, n_tokens_done in split_runs(sealed.rest_of(stretches), recipe, n_documents, sealed):
+            sequence.append(split, run, n_tokens_done)
+            progress.written(len(run.ids) - n_tokens_done)
         return used, sequence.finish()
+
+
+class Placed(NamedTuple):
+    """A run, and how much of the stream comes before it."""
+
+    run: TokenRun
+    n_tokens_before: int
+    n_documents_before: int
+
+
+class Sealed:
+    """How much of the stream is in sealed shards, and which stretches are still needed."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self.n_tokens = sum(shard.n_tokens for shard in journal.state.shards)
+        self.n_documents = sum(shard.n_documents for shard in journal.state.shards)
+        self._needed: deque[tuple[int, int, Path]] = deque()  # where in the stream each stretch ends
+
+    def add(self, shard: ShardReceipt) -> None:
+        """Record a sealed shard, and delete the stretches that lie wholly before its end."""
+        self._journal.record(ShardSealed(shard))
+        self.n_tokens += shard.n_tokens
+        self.n_documents += shard.n_documents
+        while self._needed and self.covers(*self._needed[0][:2]):
+            self._needed.popleft()[2].unlink(missing_ok=True)
+            faults.point("stretch.deleted")
+
+    def covers(self, n_tokens: int, n_documents: int) -> bool:
+        """Whether the stream up to there is in sealed shards."""
+        return n_tokens <= self.n_tokens and n_documents <= self.n_documents
+
+    def rest_of(self, stretches: Iterable[Stretch]) -> Iterator[Placed]:
+        """Yield the runs of the stretches that are not wholly in sealed shards."""
+        n_tokens = n_documents = 0
+        for stretch in stretches:
+            ends = n_tokens + stretch.n_tokens, n_documents + stretch.n_documents
+            if self.covers(*ends):
+                stretch.path.unlink(missing_ok=True)  # sealed and not deleted: the run was killed in between
+            else:
+                self._needed.append((*ends, stretch.path))
+                for run in stretch.runs():
+                    yield Placed(run, n_tokens, n_documents)
+                    n_tokens += len(run.ids)
+                    n_documents += len(run)
+                assert (n_tokens, n_documents) == ends, f"{stretch.path} does not hold what its receipt says"
+            n_tokens, n_documents = ends
 
 
 def in_unit_order(receipts: Iterable[UnitReceipt]) -> Iterator[UnitReceipt]:
@@ -85,16 +149,24 @@ def noted(receipts: Iterable[UnitReceipt], used: list[UnitReceipt]) -> Iterator[
         yield receipt
 
 
-def limited(receipts: Iterable[UnitReceipt], plan: Plan, job: Job, dtype: np.dtype) -> Iterator[UnitReceipt]:
+def limited(
+    receipts: Iterable[UnitReceipt], plan: Plan, job: Job, dtype: np.dtype, journal: Journal
+) -> Iterator[UnitReceipt]:
     """Stop at the recipe's limits; the unit that one of them falls into is encoded again, up to there."""
     recipe = job.recipe
     documents_left, tokens_left = recipe.limit_documents or 2**62, recipe.limit_tokens or 2**62
     for receipt in receipts:
+        if receipt.cut:  # by the run that was killed
+            yield receipt
+            return
         n_documents = min(receipt.n_documents, documents_left)
         if receipt.n_tokens > tokens_left:
             n_documents = min(n_documents, n_documents_within(tokens_left, receipt, plan, job, dtype))
         if n_documents < receipt.n_documents:
-            yield encode_unit(job, plan.units[receipt.unit], limit_documents=n_documents)
+            care = Care(excluded=tuple((Place(entry.span, entry.row), entry.reason) for entry in receipt.excluded))
+            cut = encode_unit(job, plan.units[receipt.unit], care=care, limit_documents=n_documents)
+            journal.record(UnitDone(cut))
+            yield cut
             return
         yield receipt
         documents_left -= receipt.n_documents
@@ -109,10 +181,10 @@ def n_documents_within(n_tokens: int, receipt: UnitReceipt, plan: Plan, job: Job
     return int(np.searchsorted(np.cumsum(lengths), n_tokens, side="right"))
 
 
-def corpus_runs(
+def unit_stretches(
     receipts: Iterable[UnitReceipt], plan: Plan, work: Path, dtype: np.dtype, max_bytes: int
-) -> Iterator[TokenRun]:
-    """Yield the documents of the corpus in order; each segment is deleted when its last run has been used."""
+) -> Iterator[Stretch]:
+    """The corpus in its own order: a segment for each unit."""
     n_rows_before: Counter[int] = Counter()
     for receipt in receipts:
         unit = plan.units[receipt.unit]
@@ -120,27 +192,30 @@ def corpus_runs(
         for span, span_receipt in zip(unit.spans, receipt.spans, strict=True):
             first_rows.append(n_rows_before[span.input])
             n_rows_before[span.input] += span_receipt.n_rows
-        path = segment_path(work, receipt.unit)
-        yield from read_segment(path, receipt, unit, first_rows, dtype, max_bytes)
-        path.unlink()
+        path = segment_path(work, receipt.unit, cut=receipt.cut)
+        runs = partial(read_segment, path, receipt, unit, first_rows, dtype, max_bytes)
+        yield Stretch(path, receipt.n_tokens, receipt.n_documents, runs)
 
 
 def split_runs(
-    runs: Iterable[TokenRun], recipe: Recipe, n_documents: int | None
-) -> Iterator[tuple[SplitRule, TokenRun]]:
-    """Yield each run with the split it belongs to: the first documents are val, the rest is train."""
-    if recipe.val == "shard":
-        for run in runs:
-            yield "by shard", run
-        return
-    n_val_left = n_val_documents(recipe, n_documents)
-    for run in runs:
-        n_val = min(n_val_left, len(run))
-        if n_val:
-            yield "val", run.documents(0, n_val)
-        if n_val < len(run):
-            yield "train", run.documents(n_val, len(run))
-        n_val_left -= n_val
+    placed: Iterable[Placed], recipe: Recipe, n_documents: int | None, sealed: Sealed
+) -> Iterator[tuple[SplitRule, TokenRun, int]]:
+    """Yield each run with its split and the number of its first tokens that sealed shards hold already.
+
+    The first documents are val, the rest is train.
+    """
+    n_tokens_sealed, n_documents_sealed = sealed.n_tokens, sealed.n_documents  # before this run began to write
+    n_val = None if recipe.val == "shard" else n_val_documents(recipe, n_documents)
+    for run, n_tokens, n_before in placed:
+        edge = 0 if n_val is None else min(max(n_val - n_before, 0), len(run))
+        rest: SplitRule = "by shard" if n_val is None else "train"
+        splits: list[tuple[SplitRule, int, int]] = [("val", 0, edge), (rest, edge, len(run))]
+        for rule, start, stop in splits:
+            documents = run.documents(start, stop)
+            ends = n_tokens + len(documents.ids), n_before + stop
+            if start < stop and not (ends[0] <= n_tokens_sealed and ends[1] <= n_documents_sealed):
+                yield rule, documents, min(max(n_tokens_sealed - n_tokens, 0), len(documents.ids))
+            n_tokens = ends[0]
 
 
 def n_val_documents(recipe: Recipe, n_documents: int | None) -> int:

@@ -16,10 +16,11 @@ import msgspec
 import numpy as np
 
 from tokenmill.batches import BAD_REASONS, Documents
+from tokenmill.care import NO_CARE, Care, CarefulEngine, Note
 from tokenmill.errors import RecipeError
 from tokenmill.plan import Span, Unit
 from tokenmill.recipe import Recipe, recipe_dtype
-from tokenmill.segments import SpanReceipt, StageSeconds, UnitReceipt, segment_path, write_batch
+from tokenmill.segments import Exclusion, SpanReceipt, StageSeconds, UnitReceipt, segment_path, write_batch
 from tokenmill.sources import Input, source_for
 from tokenmill.storage.local import PartialFile, partial_file
 from tokenmill.tokenizers import Tokenizer
@@ -28,6 +29,7 @@ from tokenmill.tokenizers.sampling import SampleWriter, sample_path
 from tokenmill.tokenizers.special import SpelledWords
 
 BEAT_SECONDS = 0.5
+EXCLUDED = "excluded"  # among the reasons for which a document is skipped
 NO_ROWS = np.empty(0, dtype=np.uint32)
 
 
@@ -53,43 +55,62 @@ class Beat(msgspec.Struct, frozen=True, tag=True):
 
 
 def encode_unit(
-    job: Job, unit: Unit, on_beat: Callable[[Beat], None] = lambda beat: None, limit_documents: int | None = None
+    job: Job,
+    unit: Unit,
+    *,
+    care: Care = NO_CARE,
+    on_beat: Callable[[Beat], None] = lambda beat: None,
+    on_note: Callable[[Note], None] = lambda note: None,
+    limit_documents: int | None = None,
 ) -> UnitReceipt:
-    """Read, tokenize and delimit the documents of a unit, or its first ones, and commit its segment."""
-    return _UnitEncoder(job, unit, on_beat, limit_documents).encode()
+    """Read, tokenize and delimit the documents of a unit, or its first ones, and commit its segment.
+
+    `care` says which documents killed a worker before; `on_note` is told which documents the engine is given next.
+    """
+    return _UnitEncoder(job, unit, care, on_beat, on_note, limit_documents).encode()
 
 
 class _UnitEncoder:
     """The counts and clocks of one unit while it is encoded."""
 
-    def __init__(self, job: Job, unit: Unit, on_beat: Callable[[Beat], None], limit_documents: int | None) -> None:
+    def __init__(
+        self,
+        job: Job,
+        unit: Unit,
+        care: Care,
+        on_beat: Callable[[Beat], None],
+        on_note: Callable[[Note], None],
+        limit_documents: int | None,
+    ) -> None:
         self.job, self.unit, self.on_beat = job, unit, on_beat
+        self.cut = limit_documents is not None
         self.n_documents_left = 2**62 if limit_documents is None else limit_documents
         self.limit_reached = False
         self.tokenizer = Tokenizer(job.recipe.tokenizer, job.recipe.pattern)
         if self.tokenizer.identity != job.recipe.tokenizer_identity:
             raise RecipeError(f"the tokenizer `{job.recipe.tokenizer}` changed while it was in use")
         self.dtype = np.dtype(recipe_dtype(job.recipe))
-        self.engine = self.tokenizer.reference if job.use_reference else self.tokenizer.engine
+        self.engine = CarefulEngine(self.tokenizer, job.use_reference, unit.index, care, on_note, Path(job.work).parent)
         # A unit that is encoded again, up to a limit, was in the sample the first time.
-        self.sampled = not job.use_reference and limit_documents is None
+        self.sampled = not job.use_reference and not self.cut
         self.sample = SampleWriter(
             self.tokenizer.definition.sample_share, job.recipe.fingerprint, unit.index, job.n_units
         )
         self.special_text = SpelledWords(self.tokenizer.special_tokens)
         self.skipped: Counter[str] = Counter()
+        self.excluded: list[Exclusion] = []
         self.n_special_text_documents = 0
         self.seconds = {"read": 0.0, "encode": 0.0, "write": 0.0}
         self.clock = self.last_beat = perf_counter()
         self.n_text_bytes = self.n_tokens = 0
 
     def encode(self) -> UnitReceipt:
-        path = segment_path(Path(self.job.work), self.unit.index)
-        with partial_file(path, hashed=False) as segment:
-            spans = tuple(self.encode_span(span, segment) for span in self.unit.spans)
+        path = segment_path(Path(self.job.work), self.unit.index, cut=self.cut)
+        with partial_file(path, "segment", hashed=False) as segment:
+            spans = tuple(self.encode_span(i, span, segment) for i, span in enumerate(self.unit.spans))
             if self.sampled:
                 self.sample.write(sample_path(Path(self.job.work), self.unit.index))
-            segment.rename()
+            segment.commit()
         self.took("write")
         return UnitReceipt(
             unit=self.unit.index,
@@ -97,20 +118,25 @@ class _UnitEncoder:
             skipped=dict(self.skipped),
             n_special_text_documents=self.n_special_text_documents,
             seconds=StageSeconds(**self.seconds),
+            n_segment_bytes=segment.n_bytes,
+            cut=self.cut,
+            excluded=tuple(self.excluded),
         )
 
-    def encode_span(self, span: Span, segment: PartialFile) -> SpanReceipt:
+    def encode_span(self, index: int, span: Span, segment: PartialFile) -> SpanReceipt:
         n_rows = n_documents = n_tokens = n_text_bytes = 0
         bad_rows: list[tuple[int, str]] = []
-        for documents in self.batches(span):
+        for batch in self.batches(span):
             self.took("read")
-            n_rows += documents.n_rows
-            self.skipped.update({reason: len(rows) for reason, rows in documents.skipped.items() if len(rows)})
-            bad_rows += [(row, why) for why in BAD_REASONS for row in documents.skipped.get(why, NO_ROWS).tolist()]
-            if len(documents) == 0:
+            n_rows += batch.n_rows
+            self.skipped.update({reason: len(rows) for reason, rows in batch.skipped.items() if len(rows)})
+            bad_rows += [(row, why) for why in BAD_REASONS for row in batch.skipped.get(why, NO_ROWS).tolist()]
+            if len(batch) == 0:
                 continue
+            documents, tokens, excluded = self.engine.encode(index, batch)
+            self.excluded += excluded
+            self.skipped.update({EXCLUDED: len(excluded)} if excluded else {})
             self.n_special_text_documents += len(self.special_text.documents(documents))
-            tokens = self.engine.encode(documents)
             if self.sampled:
                 self.sample.choose(documents, tokens)
             assert self.job.recipe.eot is not None

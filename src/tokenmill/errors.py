@@ -7,7 +7,9 @@
     ├── DataError             1   an input that is there and is broken: file, place, expected against found
     ├── ExactnessError        1   the fast engine and the reference gave different ids: our fault, and worth a report
     ├── DamageError           1   an output or a shipped file that is not what its checksum says
-    └── WorkerError           3   a worker process ended early; what is on disk is safe, a rerun helps
+    ├── WorkerError           3   workers end early, again and again; what is on disk is safe, a rerun goes on
+    ├── SpaceError            3   no room on the disk; what is on disk is safe, a rerun goes on
+    └── BusyError             3   another process works on the same output
 
 The message says what and where; `hint` is the exact flag or command that helps.
 """
@@ -54,6 +56,14 @@ class WorkerError(TokenmillError):
     exit_code = 3
 
 
+class SpaceError(TokenmillError):
+    exit_code = 3
+
+
+class BusyError(TokenmillError):
+    exit_code = 3
+
+
 BY_NAME: dict[str, type[TokenmillError]] = {
     cls.__name__: cls
     for cls in (
@@ -65,6 +75,8 @@ BY_NAME: dict[str, type[TokenmillError]] = {
         ExactnessError,
         DamageError,
         WorkerError,
+        SpaceError,
+        BusyError,
     )
 }
 

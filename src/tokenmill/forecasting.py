@@ -14,11 +14,13 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from tokenmill import machine
 from tokenmill.calibrate import engine_choice
 from tokenmill.encode import of_wanted_length
 from tokenmill.executors.processes import WINDOW_PER_WORKER
 from tokenmill.plan import Plan, Span, plan_units
 from tokenmill.recipe import Recipe, RunOptions, recipe_dtype, shuffle_kind_and_seed
+from tokenmill.shuffle import COMMIT_BYTES
 from tokenmill.sources import source_for
 from tokenmill.tokenizers import Tokenizer
 from tokenmill.tokenizers.definitions import Engine
@@ -27,9 +29,6 @@ SAMPLE_UNITS = 4
 SAMPLE_BYTES = 1_000_000
 # One row of the document index.
 INDEX_BYTES = 28
-# Measured with gpt2 on 109 MB of English: 0.48 GB with two workers. An engine's cache grows with the variety of words.
-PARENT_BYTES = 160_000_000
-WORKER_BYTES = 160_000_000
 START_SECONDS = 1.0
 
 
@@ -69,22 +68,14 @@ def forecast(recipe: Recipe, out: str | Path, options: RunOptions | None = None)
     plan = plan_units(recipe, options.unit_bytes)
     choice = engine_choice(recipe, plan)
     tokenizer = Tokenizer(recipe.tokenizer, recipe.pattern)
-    sample = sampled(recipe, plan, tokenizer, choice.use_reference)
-    scale = plan.n_bytes / max(1, sample.n_planned_bytes)
-    n_documents = min(round(sample.n_documents * scale), recipe.limit_documents or 2**62)
-    n_tokens = min(round(sample.n_tokens * scale), recipe.limit_tokens or 2**62)
-    if recipe.limit_documents:
-        n_tokens = min(n_tokens, round(sample.n_tokens / max(1, sample.n_documents) * n_documents))
-    share = n_tokens / max(1, sample.n_tokens * scale)  # of the corpus, under the limits
-    n_documents = min(n_documents, max(1, round(sample.n_documents * scale * share)))
-    n_text_bytes = round(sample.n_text_bytes * scale * share)
+    about = estimate(recipe, plan, choice.use_reference)
     n_workers = max(1, min(options.n_workers, len(plan.units)))
-    token_bytes = n_tokens * np.dtype(recipe_dtype(recipe)).itemsize
-    output_bytes = token_bytes + n_documents * INDEX_BYTES
-    peak = output_bytes + scratch_bytes(recipe, plan, options, token_bytes, n_workers)
+    token_bytes = about.n_tokens * np.dtype(recipe_dtype(recipe)).itemsize
+    peak = about.output_bytes + scratch_bytes(recipe, plan, options, token_bytes)
     free = shutil.disk_usage(existing_folder(out)).free
     kind, _ = shuffle_kind_and_seed(str(recipe.shuffle))
-    memory = PARENT_BYTES + n_workers * WORKER_BYTES + (12 * n_documents if kind == "numpy" else 0)
+    memory = machine.PARENT_BYTES + n_workers * machine.WORKER_BYTES
+    memory += 12 * about.n_documents if kind == "numpy" else 0
     return Forecast(
         recipe=recipe,
         fingerprint=recipe.fingerprint,
@@ -93,16 +84,51 @@ def forecast(recipe: Recipe, out: str | Path, options: RunOptions | None = None)
         n_units=len(plan.units),
         n_workers=n_workers,
         engine=tokenizer.reference.name if choice.use_reference else tokenizer.engine.name,
-        about_documents=n_documents,
-        about_tokens=n_tokens,
-        about_text_bytes=n_text_bytes,
-        about_output_bytes=output_bytes,
+        about_documents=about.n_documents,
+        about_tokens=about.n_tokens,
+        about_text_bytes=about.n_text_bytes,
+        about_output_bytes=about.output_bytes,
         about_peak_disk_bytes=peak,
         free_disk_bytes=free,
         about_memory_bytes=memory + (3 * min(options.bucket_bytes, token_bytes) if kind != "none" else 0),
-        about_seconds=START_SECONDS + sample.seconds * scale * share / n_workers,
+        about_seconds=START_SECONDS + about.seconds / n_workers,
         fits=peak <= free,
     )
+
+
+class Estimate(NamedTuple):
+    """What a run comes to, under its limits."""
+
+    n_documents: int
+    n_tokens: int
+    n_text_bytes: int
+    output_bytes: int
+    seconds: float  # of one worker
+
+
+def estimate(recipe: Recipe, plan: Plan, use_reference: bool) -> Estimate:
+    sample = sampled(recipe, plan, Tokenizer(recipe.tokenizer, recipe.pattern), use_reference)
+    scale = plan.n_bytes / max(1, sample.n_planned_bytes)
+    n_documents = min(round(sample.n_documents * scale), recipe.limit_documents or 2**62)
+    n_tokens = min(round(sample.n_tokens * scale), recipe.limit_tokens or 2**62)
+    if recipe.limit_documents:
+        n_tokens = min(n_tokens, round(sample.n_tokens / max(1, sample.n_documents) * n_documents))
+    share = n_tokens / max(1, sample.n_tokens * scale)  # of the corpus, under the limits
+    n_documents = min(n_documents, max(1, round(sample.n_documents * scale * share)))
+    return Estimate(
+        n_documents=n_documents,
+        n_tokens=n_tokens,
+        n_text_bytes=round(sample.n_text_bytes * scale * share),
+        output_bytes=n_tokens * np.dtype(recipe_dtype(recipe)).itemsize + n_documents * INDEX_BYTES,
+        seconds=sample.seconds * scale * share,
+    )
+
+
+def peak_disk_bytes(recipe: Recipe, plan: Plan, options: RunOptions, use_reference: bool) -> int:
+    """The output and all that is beside it at the same time."""
+    about = estimate(recipe, plan, use_reference)
+    token_bytes = about.n_tokens * np.dtype(recipe_dtype(recipe)).itemsize
+    return about.output_bytes + scratch_bytes(recipe, plan, options, token_bytes)
 
 
 def sampled(recipe: Recipe, plan: Plan, tokenizer: Tokenizer, use_reference: bool) -> Sample:
@@ -147,14 +173,19 @@ def sampled_span(recipe: Recipe, plan: Plan, span: Span, engine: Engine) -> Samp
     return Sample(n_planned, n_documents, n_tokens, n_text_bytes, seconds)
 
 
-def scratch_bytes(recipe: Recipe, plan: Plan, options: RunOptions, token_bytes: int, n_workers: int) -> int:
-    """Disk beyond the output: units in flight, or the bucket that is written out while the shards take its place."""
+def scratch_bytes(recipe: Recipe, plan: Plan, options: RunOptions, token_bytes: int) -> int:
+    """Disk beyond the output: what a shard is made of stays until the shard is sealed."""
     kind, _ = shuffle_kind_and_seed(str(recipe.shuffle))
+    if recipe.shard_tokens is None:  # one shard a split: all segments, or buckets, stay until it is sealed
+        return token_bytes
+    shard_bytes = recipe.shard_tokens * np.dtype(recipe_dtype(recipe)).itemsize
     if kind != "none":
-        return min(options.bucket_bytes, token_bytes)
+        return min(shard_bytes + options.bucket_bytes + COMMIT_BYTES, token_bytes)
     if isinstance(recipe.val, float):
         return token_bytes  # all segments stay until the number of documents is known
-    return token_bytes * min(len(plan.units), (WINDOW_PER_WORKER + 2) * n_workers) // len(plan.units)
+    n_units = min(len(plan.units), (WINDOW_PER_WORKER + 2) * options.n_workers)
+    in_flight = token_bytes * n_units // len(plan.units)
+    return min(shard_bytes + in_flight, token_bytes)
 
 
 def existing_folder(path: Path) -> Path:

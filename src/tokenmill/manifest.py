@@ -17,9 +17,10 @@ import msgspec
 import tokenmill
 from tokenmill.calibrate import EngineChoice
 from tokenmill.errors import DamageError, OutputError
+from tokenmill.journal import State
 from tokenmill.plan import Plan
 from tokenmill.recipe import Recipe, recipe_dtype
-from tokenmill.segments import UnitReceipt
+from tokenmill.segments import QUARANTINE, UnitReceipt, quarantine_name
 from tokenmill.shards.writer import FileReceipt, ShardReceipt
 from tokenmill.storage.local import write_whole
 from tokenmill.tokenizers import Tokenizer
@@ -27,7 +28,7 @@ from tokenmill.tokenizers import Tokenizer
 MANIFEST = "manifest.json"
 SUMS = "SHA256SUMS"
 SKIPPED = "skipped.jsonl"
-SCHEMA = 1
+SCHEMA = 2
 COUNTED = ("n_rows", "n_documents", "n_tokens", "n_text_bytes")
 
 
@@ -47,10 +48,22 @@ class InputRecord(msgspec.Struct, frozen=True):
     path: str
     n_bytes: int
     mtime_ns: int
+    edges: str  # a digest of its first and last bytes
+    sha256: str
     n_rows: int
     n_documents: int
     n_tokens: int
     n_text_bytes: int
+
+
+class ExcludedRecord(msgspec.Struct, frozen=True):
+    """A document that no engine could take; its text is in the quarantine."""
+
+    file: str
+    row: int  # counted from 0
+    n_bytes: int
+    reason: str
+    text: str  # the file with its text, relative to the output folder
 
 
 class Totals(msgspec.Struct, frozen=True):
@@ -68,6 +81,8 @@ class RunRecord(msgspec.Struct, frozen=True):
     elapsed_seconds: float
     workers: int
     n_units: int
+    n_units_resumed: int  # done by earlier runs that were stopped
+    mishaps: tuple[tuple[float, str], ...]  # seconds into the run, and what happened; the first 1,000
     seconds: dict[str, float]  # of all workers together, by stage; `assemble` and `check` in the parent
 
 
@@ -82,6 +97,7 @@ class Manifest(msgspec.Struct, frozen=True):
     inputs: tuple[InputRecord, ...]
     skipped: dict[str, int]  # documents left out, by reason
     skipped_list: FileReceipt | None  # the broken ones among them, one by one
+    excluded: tuple[ExcludedRecord, ...]  # documents that no engine could take
     n_special_text_documents: int  # documents whose text spells a special token; it stayed text
     run: RunRecord
 
@@ -99,18 +115,18 @@ def seal(
     recipe: Recipe,
     plan: Plan,
     engine: EngineChoice,
-    n_checked_documents: int,
+    state: State,
     receipts: list[UnitReceipt],
     shards: list[ShardReceipt],
     run: RunRecord,
 ) -> Manifest:
     """Write SHA256SUMS and, last of all, the manifest."""
-    manifest = manifest_of(recipe, plan, engine, n_checked_documents, receipts, shards, run)
+    manifest = manifest_of(recipe, plan, engine, state, receipts, shards, run)
     data = msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
     if manifest.skipped_list is not None:
-        write_whole(out / SKIPPED, skipped_lines(plan, receipts))
-    write_whole(out / SUMS, sums_text(manifest, data).encode())
-    write_whole(out / MANIFEST, data)
+        write_whole(out / SKIPPED, skipped_lines(plan, receipts), "skipped")
+    write_whole(out / SUMS, sums_text(manifest, data).encode(), "sums")
+    write_whole(out / MANIFEST, data, "manifest")
     return manifest
 
 
@@ -124,6 +140,25 @@ def skipped_lines(plan: Plan, receipts: list[UnitReceipt]) -> bytes:
                 lines.append(msgspec.json.encode(entry) + b"\n")
             n_rows_before[span.input] += done.n_rows
     return b"".join(lines)
+
+
+def excluded_records(plan: Plan, receipts: list[UnitReceipt]) -> tuple[ExcludedRecord, ...]:
+    records, n_rows_before = [], Counter[int]()
+    for receipt in receipts:
+        spans = plan.units[receipt.unit].spans
+        for entry in receipt.excluded:
+            index = spans[entry.span].input
+            before = sum(
+                done.n_rows
+                for done, span in zip(receipt.spans[: entry.span], spans, strict=False)
+                if span.input == index
+            )
+            row = n_rows_before[index] + before + entry.row
+            text = f"{QUARANTINE}/{quarantine_name(receipt.unit, entry)}"
+            records.append(ExcludedRecord(plan.inputs[index].path, row, entry.n_bytes, entry.reason, text))
+        for span, done in zip(spans, receipt.spans, strict=True):
+            n_rows_before[span.input] += done.n_rows
+    return tuple(records)
 
 
 def sums_text(manifest: Manifest, manifest_data: bytes) -> str:
@@ -140,7 +175,7 @@ def manifest_of(
     recipe: Recipe,
     plan: Plan,
     choice: EngineChoice,
-    n_checked_documents: int,
+    state: State,
     receipts: list[UnitReceipt],
     shards: list[ShardReceipt],
     run: RunRecord,
@@ -160,7 +195,14 @@ def manifest_of(
     )
     assert n_documents == sum(receipt.n_documents for receipt in receipts)
     inputs = tuple(
-        InputRecord(entry.path, entry.size, entry.mtime_ns, **{field: counts[i][field] for field in COUNTED})
+        InputRecord(
+            path=entry.path,
+            n_bytes=entry.size,
+            mtime_ns=entry.mtime_ns,
+            edges=entry.edges,
+            sha256=state.input_sha256[i],
+            **{field: counts[i][field] for field in COUNTED},
+        )
         for i, entry in enumerate(plan.inputs)
     )
     return Manifest(
@@ -176,7 +218,7 @@ def manifest_of(
             dtype="uint16" if recipe_dtype(recipe) == "<u2" else "uint32",
             engine=tokenizer.reference.name if choice.use_reference else tokenizer.engine.name,
             reason=choice.reason,
-            n_checked_documents=n_checked_documents,
+            n_checked_documents=sum(state.n_checked.values()),
             versions={engine.name: engine.version for engine in (tokenizer.engine, tokenizer.reference)},
         ),
         totals=Totals(
@@ -190,6 +232,7 @@ def manifest_of(
         inputs=inputs,
         skipped=dict(sorted(skipped.items())),
         skipped_list=None if not lines else FileReceipt(SKIPPED, len(lines), hashlib.sha256(lines).hexdigest()),
+        excluded=excluded_records(plan, receipts),
         n_special_text_documents=sum(receipt.n_special_text_documents for receipt in receipts),
         run=run,
     )

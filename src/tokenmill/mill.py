@@ -5,13 +5,13 @@
     assemble  segments, in order -> shards of the format      assemble.py, shuffle.py, shards/
     seal      receipts -> manifest and SHA256SUMS             manifest.py
 
-Every stage is a call in `prepare_recipe`, and a module of its own.
+Every stage is a call in `prepare_recipe`, and a module of its own. What is done is in the journal (journal.py) before
+anything relies on it: a run that was killed goes on from there (workspace.py).
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -19,19 +19,22 @@ from typing import Literal
 
 from tokenmill import __version__
 from tokenmill.assemble import assemble
-from tokenmill.calibrate import engine_choice
+from tokenmill.calibrate import EngineChoice, engine_choice
 from tokenmill.encode import Job
 from tokenmill.errors import DataError, RecipeError, SourceError
 from tokenmill.executors import executor_named
+from tokenmill.inputs import InputHasher
+from tokenmill.journal import UnitDone
 from tokenmill.manifest import Manifest, seal
 from tokenmill.plan import plan_units
 from tokenmill.progress import Progress
 from tokenmill.recipe import DocumentsBy, Eot, Recipe, RunOptions, recipe_from_mapping
 from tokenmill.segments import UnitReceipt
+from tokenmill.space import check_space, space_error
 from tokenmill.tokenizers import Tokenizer
 from tokenmill.tokenizers.custom import CustomTokenizer, named_for
 from tokenmill.tokenizers.sampling import SampleChecker
-from tokenmill.workspace import claim, discard, finished_manifest
+from tokenmill.workspace import Workspace, discard, discard_work, finished_manifest, sweep, workspace
 
 OnProgress = Callable[[Progress], None]
 
@@ -39,49 +42,98 @@ OnProgress = Callable[[Progress], None]
 def prepare_recipe(
     recipe: Recipe, out: str | Path, options: RunOptions | None = None, on_progress: OnProgress | None = None
 ) -> Manifest:
-    """Carry out a recipe into the folder `out` and return the manifest; a finished output is returned as it is."""
+    """Carry out a recipe into the folder `out` and return the manifest.
+
+    A finished output is returned as it is, and an unfinished one of the same recipe is gone on with.
+    """
     out, options = Path(out), options or RunOptions()
     recipe = recipe.resolve()
     plan = plan_units(recipe, options.unit_bytes)
     if (manifest := finished_manifest(out, recipe, plan.inputs)) is not None:
+        sweep(out)
         return manifest
 
     engine = engine_choice(recipe, plan)
-    work = claim(out, recipe)
-    progress = Progress(plan, options, on_progress)
+    with workspace(out, recipe, plan) as space:
+        try:
+            check_space(space, engine, options)
+            manifest = carried_out(space, engine, options, on_progress)
+        except (RecipeError, SourceError, DataError):  # nothing to go on with: leave the folder to the next try
+            if not space.resumed:
+                discard(space)
+            raise
+        except OSError as error:
+            raise space_error(error, space) from error
+        discard_work(space.work)
+    return manifest
+
+
+def carried_out(
+    space: Workspace, engine: EngineChoice, options: RunOptions, on_progress: OnProgress | None
+) -> Manifest:
+    """Encode, assemble, seal: whatever of it the journal does not have yet."""
+    recipe, plan, journal, out = space.recipe, space.plan, space.journal, space.out
+    progress = Progress(plan, options, journal.state, on_progress)
+    space.lock.progress = progress.facts
     job = Job(
         tokenmill=__version__,
         recipe=recipe,
         inputs=plan.inputs,
-        work=str(work),
+        work=str(space.work),
         batch_bytes=options.batch_bytes,
         n_units=len(plan.units),
         import_paths=tuple(os.path.abspath(path) for path in sys.path),  # noqa: PTH100 - "" is the working folder
         use_reference=engine.use_reference,
     )
-    checker = SampleChecker(Tokenizer(recipe.tokenizer, recipe.pattern), work)
-    encode = executor_named(options.executor)(job, plan.units, options, progress.beat)
+    done = list(journal.state.units.values())
+    n_units = next((receipt.unit + 1 for receipt in done if receipt.cut), len(plan.units))  # a limit falls there
+    to_do = [unit for unit in plan.units[:n_units] if unit.index not in journal.state.units]
+    checker = None if engine.use_reference else SampleChecker(Tokenizer(recipe.tokenizer, recipe.pattern), space.work)
+    hasher = InputHasher(plan, journal.state.input_sha256)
+    encode = executor_named(options.executor)(job, to_do, options, progress)
     try:
-        encoded = progress.watched(encode) if engine.use_reference else checked(progress.watched(encode), checker)
-        receipts, shards = assemble(encoded, plan, job, options, out, progress)
-        checker.finish()
-    except (RecipeError, SourceError, DataError):  # nothing to go on with: leave the folder to the next try
-        checker.stop()
-        discard(out, recipe)
-        raise
+        encoded = recorded(done, progress.watched(encode), space, checker, hasher)
+        receipts, shards = assemble(encoded, plan, job, options, out, journal, progress)
+        for checked in checker.finish() if checker else []:
+            journal.record(checked)
+        for hashed in hasher.finish():
+            journal.record(hashed)
     finally:
         encode.close()
-        checker.stop()
-    run = progress.record(checker.seconds)
-    manifest = seal(out, recipe, plan, engine, checker.n_checked, receipts, shards, run)
-    shutil.rmtree(work)
-    return manifest
+        hasher.stop()
+        if checker:
+            checker.stop()
+    run = progress.record(checker.seconds if checker else 0.0)
+    return seal(out, recipe, plan, engine, journal.state, receipts, shards, run)
 
 
-def checked(receipts: Iterator[UnitReceipt], checker: SampleChecker) -> Iterator[UnitReceipt]:
-    """Pass receipts on, and have a sample of each unit encoded again by the reference."""
-    for receipt in receipts:
-        checker.submit(receipt.unit)
+def recorded(
+    done: list[UnitReceipt],
+    fresh: Iterator[UnitReceipt],
+    space: Workspace,
+    checker: SampleChecker | None,
+    hasher: InputHasher,
+) -> Iterator[UnitReceipt]:
+    """Yield the receipts of units: those of the journal, and new ones as soon as they are in it.
+
+    A sample of each unit is encoded again by the reference; an input is hashed when its last unit is done.
+    """
+    journal = space.journal
+
+    def follow_up(receipt: UnitReceipt) -> None:
+        space.lock.check()
+        for hashed in hasher.unit_done(receipt):
+            journal.record(hashed)
+        if checker and not receipt.cut and receipt.unit not in journal.state.n_checked:
+            for checked in checker.submit(receipt.unit):
+                journal.record(checked)
+
+    for receipt in done:
+        follow_up(receipt)
+        yield receipt
+    for receipt in fresh:
+        journal.record(UnitDone(receipt))
+        follow_up(receipt)
         yield receipt
 
 

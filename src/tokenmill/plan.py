@@ -45,6 +45,7 @@ class Unit(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct, frozen=True):
     inputs: tuple[Input, ...]
     units: tuple[Unit, ...]
+    unit_bytes: int  # how they were cut
 
     @property
     def n_bytes(self) -> int:
@@ -71,7 +72,7 @@ def plan_units(recipe: Recipe, unit_bytes: int | None = None) -> Plan:
         for index, (entry, sizes) in enumerate(zip(inputs, atoms, strict=True))
         for span in cut_spans(index, sizes, unit_bytes, divisible=entry.divisible)
     ]
-    return Plan(tuple(inputs), tuple(pack_units(spans, unit_bytes)))
+    return Plan(tuple(inputs), tuple(pack_units(spans, unit_bytes)), unit_bytes)
 
 
 def cut_spans(input_index: int, atom_bytes: list[int], unit_bytes: int, *, divisible: bool) -> list[Span]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from time import perf_counter
+from typing import Any
 
 from tokenmill.encode import Beat
+from tokenmill.executors import Mishap
+from tokenmill.journal import State
 from tokenmill.manifest import RunRecord, now
 from tokenmill.plan import Plan
 from tokenmill.recipe import RunOptions
@@ -14,15 +17,22 @@ from tokenmill.shards.writer import ShardReceipt
 
 
 class Progress:
-    """The state of a run. `on_progress` is called after every change, with this object, which any thread may read."""
+    """The state of a run, which any thread may read.
 
-    def __init__(self, plan: Plan, options: RunOptions, on_progress: Callable[[Progress], None] | None) -> None:
+    `on_progress` is called with it after every change, and a few times a second when there is none. What it raises
+    ends the run, as safely as a kill does.
+    """
+
+    def __init__(
+        self, plan: Plan, options: RunOptions, state: State, on_progress: Callable[[Progress], None] | None
+    ) -> None:
         self.n_files = len(plan.inputs)
         self.n_units = len(plan.units)
         self.n_planned_bytes = plan.n_bytes
         self.n_workers = min(options.n_workers, self.n_units) if options.executor == "processes" else 1
         self.receipts: list[UnitReceipt] = []
-        self.shards: list[ShardReceipt] = []
+        self.shards = list(state.shards)
+        self.mishaps: list[tuple[float, Mishap]] = []
         self.n_documents = 0
         self.n_scattered_tokens = 0  # into buckets, when the order is shuffled
         self.n_written_tokens = 0  # into shards
@@ -35,10 +45,24 @@ class Progress:
         self._started = perf_counter()
         self._waited_seconds = 0.0  # of this process, for workers
         self._on_progress = on_progress or (lambda progress: None)
+        for receipt in state.units.values():
+            self._add(receipt)
+        self.n_units_resumed = len(self.receipts)
+        self.n_bytes_resumed, self.n_tokens_resumed = self._n_text_bytes, self._n_tokens
+        self.fraction_resumed = self.fraction
+        self._seconds = dict.fromkeys(self._seconds, 0.0)
+        self.n_written_tokens = sum(shard.n_tokens for shard in state.shards)
         self._on_progress(self)
 
     def beat(self, beat: Beat) -> None:
         self._beats[beat.unit] = beat
+        self._on_progress(self)
+
+    def tick(self) -> None:
+        self._on_progress(self)
+
+    def mishap(self, mishap: Mishap) -> None:
+        self.mishaps.append((round(self.elapsed_seconds, 3), mishap))
         self._on_progress(self)
 
     def watched(self, receipts: Iterator[UnitReceipt]) -> Iterator[UnitReceipt]:
@@ -50,6 +74,7 @@ class Progress:
             if receipt is None:
                 return
             self._add(receipt)
+            self._on_progress(self)
             yield receipt
 
     def _add(self, receipt: UnitReceipt) -> None:
@@ -61,7 +86,6 @@ class Progress:
         self.n_documents += receipt.n_documents
         for stage in self._seconds:
             self._seconds[stage] += getattr(receipt.seconds, stage)
-        self._on_progress(self)
 
     def scattered(self, n_tokens: int) -> None:
         self.n_scattered_tokens += n_tokens
@@ -110,9 +134,8 @@ class Progress:
     @property
     def eta_seconds(self) -> float | None:
         """Seconds until the last unit is encoded, at the speed so far; None while there is no telling."""
-        if self.fraction == 0:
-            return None
-        return self.elapsed_seconds * (1 - self.fraction) / self.fraction
+        done = self.fraction - self.fraction_resumed
+        return self.elapsed_seconds * (1 - self.fraction) / done if done > 0 else None
 
     @property
     def stage_seconds(self) -> dict[str, float]:
@@ -132,12 +155,31 @@ class Progress:
         }
         return max(loads, key=lambda stage: loads[stage])
 
+    def facts(self) -> dict[str, Any]:
+        """How far the run is, as plain values."""
+        elapsed, eta = max(self.elapsed_seconds, 1e-9), self.eta_seconds
+        return {
+            "units": f"{len(self.receipts)}/{self.n_units}",
+            "percent": round(self.fraction * 100, 1),
+            "workers": self.n_workers,
+            "tokens": self.n_tokens,
+            "tokens_in_shards": self.n_written_tokens,
+            "text_mb": round(self.n_text_bytes / 1e6, 1),
+            "text_mb_per_second": round((self.n_text_bytes - self.n_bytes_resumed) / elapsed / 1e6, 1),
+            "tokens_per_second": round((self.n_tokens - self.n_tokens_resumed) / elapsed),
+            "elapsed_seconds": round(elapsed, 1),
+            "eta_seconds": None if eta is None else round(eta, 1),
+            "binding": self.binding,
+        }
+
     def record(self, check_seconds: float) -> RunRecord:
         return RunRecord(
             finished=now(),
             elapsed_seconds=round(self.elapsed_seconds, 3),
             workers=self.n_workers,
             n_units=self.n_units,
+            n_units_resumed=self.n_units_resumed,
+            mishaps=tuple((seconds, mishap.what) for seconds, mishap in self.mishaps[:1000]),
             seconds={
                 stage: round(seconds, 3) for stage, seconds in [*self.stage_seconds.items(), ("check", check_seconds)]
             },

@@ -102,6 +102,9 @@ class RunOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     unit_bytes: int | None = None  # None: from the listing, see plan.py
     # Text in one call of the engine: small enough to stay in cache, large enough to make the call's cost vanish.
     batch_bytes: int = 4_000_000
+    # A worker that makes no progress for so long is replaced. The longest batch of the slowest engine takes seconds.
+    stall_seconds: float = 300.0
+    allow_excluded: bool = False  # exit with 0 although documents went to quarantine
     # Tokens that a shuffled run puts in order at once; it holds about three times that in memory.
     bucket_bytes: int = 64_000_000
 
@@ -110,6 +113,8 @@ class RunOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise RecipeError(f"{name} must be at least 1, not {value}")
+        if self.stall_seconds <= 0:
+            raise RecipeError(f"stall_seconds must be more than 0, not {self.stall_seconds}")
         if self.executor not in ("processes", "inline"):
             raise RecipeError(f"unknown executor `{self.executor}`", hint="choose `processes` or `inline`")
 

@@ -1,12 +1,13 @@
 """Segments: the tokens of one unit on disk, until they are in a shard.
 
 A file of frames, one for each batch that was encoded; a frame never holds documents of two spans. The receipt says
-how many documents each span has. Committed by rename; not synced, since a lost segment is made again.
+how many documents each span has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -18,6 +19,7 @@ from tokenmill.errors import DataError
 from tokenmill.frames import Writable, read_frames, write_frame
 from tokenmill.plan import Unit
 
+QUARANTINE = "quarantine"  # the folder of the output with the documents that were left out
 # Rows count from the beginning of the span: where it begins in the file is not known while it is encoded.
 DOCUMENT = np.dtype([("length", "<u4"), ("row", "<u4")])
 
@@ -40,6 +42,15 @@ class StageSeconds(msgspec.Struct, frozen=True, array_like=True):
     write: float
 
 
+class Exclusion(msgspec.Struct, frozen=True, array_like=True):
+    """A document that neither engine could take. Its text is kept in the quarantine."""
+
+    span: int  # of the unit
+    row: int  # in the span
+    n_bytes: int
+    reason: str
+
+
 class UnitReceipt(msgspec.Struct, frozen=True):
     """The record that a unit is encoded: its segment is on disk, and this is what is in it."""
 
@@ -48,6 +59,9 @@ class UnitReceipt(msgspec.Struct, frozen=True):
     skipped: dict[str, int]
     n_special_text_documents: int
     seconds: StageSeconds
+    n_segment_bytes: int
+    cut: bool = False  # encoded a second time, up to where a limit of the recipe falls
+    excluded: tuple[Exclusion, ...] = ()
 
     @property
     def n_tokens(self) -> int:
@@ -62,8 +76,13 @@ class UnitReceipt(msgspec.Struct, frozen=True):
         return sum(span.n_text_bytes for span in self.spans)
 
 
-def segment_path(work: Path, unit: int) -> Path:
-    return work / "units" / f"{unit:07d}.segment"
+def segment_path(work: Path, unit: int, *, cut: bool = False) -> Path:
+    return work / "units" / f"{unit:07d}.{'cut' if cut else 'segment'}"
+
+
+def quarantine_name(unit: int, exclusion: Exclusion) -> str:
+    """The file with the text of an excluded document. Nothing of the source's name is in it."""
+    return f"{unit:07d}-{exclusion.span}-{exclusion.row}.txt"
 
 
 def write_batch(file: Writable, tokens: Tokens, rows: npt.NDArray[np.uint32]) -> None:
@@ -100,3 +119,13 @@ def read_segment(
                     runs, n_bytes = [], 0
     if runs:
         yield joined(runs)
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A stretch of a stream of tokens that lies in one file, with its counts, known before it is read."""
+
+    path: Path
+    n_tokens: int
+    n_documents: int
+    runs: Callable[[], Iterator[TokenRun]]

@@ -1,26 +1,42 @@
 """A worker: a long-lived process that encodes units, one after another.
 
-Started as `python -m tokenmill.worker`. One JSON object a line: the job and then units come in on standard input;
-beats, receipts and failures go out on standard output. It ends when its input does. What crosses is small and
-plain: no text, no tokens, no encoder, no pickle.
+Started as `python -m tokenmill.worker NOTES`. One JSON object a line: the job and then units come in on standard
+input; beats, receipts and failures go out on standard output. What crosses is small and plain: no text, no tokens, no
+encoder, no pickle. Before each batch it notes in the file NOTES which documents the engine is given, so that after a
+death the parent knows where to look. It ends when its input does, which is when the parent ends, however it ended.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
+import queue
 import signal
+import struct
 import sys
+import threading
 import traceback
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import BinaryIO
+from pathlib import Path
+from typing import BinaryIO, NoReturn
 
 import msgspec
 
 from tokenmill import __version__
+from tokenmill.care import Care, Note
 from tokenmill.encode import Beat, Job, encode_unit
 from tokenmill.errors import BY_NAME, TokenmillError, WorkerError
 from tokenmill.plan import Unit
 from tokenmill.segments import UnitReceipt
+
+# The count of notes so far, and the last one; a count of 0 is no note.
+NOTE = struct.Struct("<6q")
+
+
+class UnitRequest(msgspec.Struct, frozen=True):
+    unit: Unit
+    care: Care
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
@@ -35,6 +51,7 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     hint: str | None = None
     errno: int | None = None
     filename: str | None = None
+    out_of_memory: bool = False
 
     def as_error(self) -> Exception:
         """The error as it was in the worker."""
@@ -48,36 +65,88 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
 Message = Beat | Done | Failed
 
 
+class Notebook:
+    """The file in which a worker notes what it is at: a mapping, so that a note costs no call of the system."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), NOTE.size)
+        self._n_notes = 0
+
+    def write(self, note: Note) -> None:
+        self._n_notes += 1
+        NOTE.pack_into(self._map, 0, self._n_notes, *note)
+
+
+def read_note(path: Path) -> tuple[int, Note | None]:
+    """How many notes a worker has made, and the last one."""
+    n_notes, *fields = NOTE.unpack(path.read_bytes())
+    return n_notes, Note(*fields) if n_notes else None
+
+
 def main() -> None:
     # The parent decides what an interrupt means; a terminal sends it to all of us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    die_with_parent()
     # One thread a worker: the tokenizers library would take all cores in each.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    notebook = Notebook(Path(sys.argv[1]))
     # Whatever a library prints must not get into the protocol.
     with suppress(BrokenPipeError), os.fdopen(os.dup(1), "wb") as out:  # a broken pipe: the parent is gone
         os.dup2(2 if sys.stderr else os.open(os.devnull, os.O_WRONLY), 1)
-        serve(sys.stdin.buffer, out)
+        serve(requests_from(sys.stdin.buffer), out, notebook)
 
 
-def serve(requests: BinaryIO, out: BinaryIO) -> None:
+def die_with_parent() -> None:
+    """Have Linux kill this process with the thread that started it, even while it holds Python's lock."""
+    if sys.platform == "linux":
+        import ctypes
+
+        pr_set_pdeathsig = 1
+        with suppress(OSError, AttributeError):  # another C library: the end of the input has to do
+            ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
+def requests_from(stream: BinaryIO) -> Iterator[bytes]:
+    """Yield the lines of standard input, and end the process at once when there are no more.
+
+    They are read by a thread of their own: a worker in the middle of a unit must not outlive its parent.
+    """
+    lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+
+    def read() -> NoReturn:
+        for line in stream:
+            lines.put(line)
+        os._exit(0)
+
+    threading.Thread(target=read, daemon=True).start()
+    while True:
+        yield lines.get()
+
+
+def serve(requests: Iterator[bytes], out: BinaryIO, notebook: Notebook) -> None:
     """Answer each unit with beats and then a receipt or a failure."""
 
     def send(message: Message) -> None:
         out.write(msgspec.json.encode(message) + b"\n")
         out.flush()
 
-    job = msgspec.json.decode(requests.readline(), type=Job)
+    job = msgspec.json.decode(next(requests), type=Job)
     # Behind our own: a tokenizer of the user's is found, and a stray numpy.py beside it is not.
     sys.path += [path for path in job.import_paths if path not in sys.path]
     for line in requests:
         try:
             if job.tokenmill != __version__:
                 raise WorkerError(f"tokenmill {job.tokenmill} started a worker of tokenmill {__version__}")
-            answer: Message = Done(encode_unit(job, msgspec.json.decode(line, type=Unit), send))
+            request = msgspec.json.decode(line, type=UnitRequest)
+            receipt = encode_unit(job, request.unit, care=request.care, on_beat=send, on_note=notebook.write)
+            answer: Message = Done(receipt)
         except BrokenPipeError:
             raise
         except TokenmillError as error:
             answer = Failed(error.message, error=type(error).__name__, hint=error.hint)
+        except MemoryError as error:
+            answer = Failed(str(error), out_of_memory=True)
         except OSError as error:  # a full disk, most likely
             answer = Failed(error.strerror or str(error), errno=error.errno, filename=error.filename)
         except BaseException:  # a panic in a Rust library is no Exception

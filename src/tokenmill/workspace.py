@@ -1,33 +1,75 @@
 """The output folder: whose it is, and what of an earlier run is in it.
 
-OUT/train.bin ...     shards, each under its name only when it is whole
-OUT/index/            the document index of each shard
-OUT/manifest.json     last of all: without it the run is not done
-OUT/SHA256SUMS
-OUT/.work/            recipe.json, segments and buckets of an unfinished run; gone when it is done
+    OUT/train.bin ...     shards, each under its name only when it is whole
+    OUT/index/            the document index of each shard
+    OUT/quarantine/       documents that no engine could take
+    OUT/manifest.json     last of all: without it the run is not done
+    OUT/SHA256SUMS
+    OUT/.work/            an unfinished run; gone when it is done
+        recipe.json       what it makes
+        plan.json         from which files, and how they are cut
+        journal           what is done: every receipt
+        lock              who works on it
+        units/ buckets/   segments of units, buckets of a shuffle
+        workers/          what each worker is at, and its last words
+
+A run that finds the work folder of the same recipe goes on with it.
 """
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import re
 import shutil
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
+from tokenmill import __version__, faults
 from tokenmill.errors import OutputError
+from tokenmill.inputs import Identity, identities, refuse_other_inputs
+from tokenmill.journal import Journal, State
+from tokenmill.lock import Lock, take_lock
 from tokenmill.manifest import MANIFEST, SKIPPED, SUMS, Manifest, load_manifest
+from tokenmill.plan import Plan, plan_units
 from tokenmill.recipe import Recipe
+from tokenmill.segments import QUARANTINE, segment_path
 from tokenmill.shards import format_named
 from tokenmill.shards.index import INDEX
 from tokenmill.sources import Input
 from tokenmill.storage.local import TEMP_SUFFIX, write_whole
 
 WORK = ".work"
-RECIPE = "recipe.json"
+T = TypeVar("T")
+RECIPE, PLAN, JOURNAL = "recipe.json", "plan.json", "journal"
+
+
+class PlanRecord(msgspec.Struct, frozen=True):
+    """What a plan depends on, to make it again and to see that it is the same."""
+
+    tokenmill: str
+    unit_bytes: int
+    n_units: int
+    digest: str
+    inputs: tuple[Input, ...]
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """The work folder of a run, taken by this process."""
+
+    out: Path
+    work: Path
+    recipe: Recipe
+    plan: Plan
+    journal: Journal
+    lock: Lock
+    resumed: bool  # whether an earlier run left something
 
 
 def finished_manifest(out: Path, recipe: Recipe, inputs: tuple[Input, ...]) -> Manifest | None:
@@ -36,14 +78,8 @@ def finished_manifest(out: Path, recipe: Recipe, inputs: tuple[Input, ...]) -> M
         return None
     manifest = load_manifest(out)
     refuse_other_recipe(out, manifest.recipe, recipe)
-    then = [(entry.path, entry.n_bytes, entry.mtime_ns) for entry in manifest.inputs]
-    now = [(entry.path, entry.size, entry.mtime_ns) for entry in inputs]
-    if then != now:
-        changed = sorted({path for path, *_ in set(then) ^ set(now)})
-        raise OutputError(
-            f"`{out}` was made from other inputs: {shown(tuple(changed)) if changed else 'their order changed'}",
-            hint="pass another folder with `-o`, or delete this one",
-        )
+    then = tuple(Identity(entry.path, entry.n_bytes, entry.mtime_ns, entry.edges) for entry in manifest.inputs)
+    refuse_other_inputs(out, then, identities(inputs))
     for shard in manifest.shards:
         if not (out / shard.file).is_file() or (out / shard.file).stat().st_size != shard.n_bytes:
             message = f"shard `{shard.file}` of `{out}` is missing or damaged"
@@ -51,51 +87,149 @@ def finished_manifest(out: Path, recipe: Recipe, inputs: tuple[Input, ...]) -> M
     return manifest
 
 
-def claim(out: Path, recipe: Recipe) -> Path:
-    """Make the output folder ours, and return its empty work folder. What an unfinished run left is cleared away."""
+@contextmanager
+def workspace(out: Path, recipe: Recipe, plan: Plan) -> Iterator[Workspace]:
+    """Take the output folder for this process; take up what an unfinished run of the same recipe left in it."""
+    refuse_sources(out, recipe)
     work = out / WORK
-    for source in recipe.sources:
-        if Path(source).is_dir() and out.is_dir() and out.samefile(source):
-            raise OutputError(f"the source `{source}` is also the output", hint="pass another folder with `-o`")
-    if (work / RECIPE).exists():
-        try:
-            earlier = msgspec.json.decode((work / RECIPE).read_bytes(), type=Recipe)
-        except msgspec.MsgspecError as error:
-            raise OutputError(f"`{work / RECIPE}` is damaged: {error}", hint=f"delete `{out}`") from None
-        refuse_other_recipe(out, earlier, recipe)
-        discard(out, recipe)
-    elif work.exists() and any(work.iterdir()):
+    if work.exists() and any(work.iterdir()) and not any((work / name).exists() for name in (RECIPE, "lock.guard")):
         raise OutputError(f"`{work}` is not tokenmill's", hint="pass another folder with `-o`, or move it away")
+    made = not out.exists()
+    try:
+        work.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise OutputError(f"cannot make the folder `{error.filename}`: a file of that name is in the way") from None
+    except OSError as error:
+        raise unwritable(out, error) from None
+    lock = journal = None
+    try:
+        lock = take_lock(work)
+        resumed = (work / RECIPE).exists()
+        if resumed:
+            plan = taken_up(out, recipe, plan)
+        else:
+            begin(out, recipe, plan)
+        (work / "units").mkdir(exist_ok=True)
+        journal = Journal(work / JOURNAL)
+        if resumed:
+            drop_leftovers(out, journal.state)
+        yield Workspace(out, work, recipe, plan, journal, lock, resumed)
+    except OSError as error:
+        if journal is None:
+            raise unwritable(out, error) from None
+        raise
+    finally:
+        if journal is not None:
+            journal.close()
+        if lock is not None:
+            lock.release()
+            if not (work / RECIPE).exists():  # finished, given up, or never begun
+                remove_empty(out, also_out=made)
+
+
+def begin(out: Path, recipe: Recipe, plan: Plan) -> None:
+    """Make the folder this recipe's, if nothing of somebody else's is in the way."""
     strangers = [
         *output_files(out, recipe),
-        *(path for path in (out / SUMS, out / SKIPPED, out / INDEX) if path.exists()),
+        *(path for path in (out / SUMS, out / SKIPPED, out / INDEX, out / QUARANTINE) if path.exists()),
     ]
     if strangers:
         raise OutputError(
             f"`{out}` holds `{strangers[0].name}`, which tokenmill did not make and would overwrite",
             hint="pass another folder with `-o`, or move it away",
         )
-    try:
-        work.mkdir(parents=True, exist_ok=True)
-        write_whole(work / RECIPE, msgspec.json.encode(recipe))
-        (work / "units").mkdir(exist_ok=True)
-    except (FileExistsError, NotADirectoryError) as error:
-        raise OutputError(f"cannot make the folder `{error.filename}`: a file of that name is in the way") from None
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise OutputError(f"cannot write to `{out}`: {str(error.strerror).lower()}") from None
-    return work
+    write_whole(out / WORK / RECIPE, msgspec.json.encode(recipe), "recipe")
+    write_whole(out / WORK / PLAN, msgspec.json.encode(plan_record(plan)), "plan")
 
 
-def discard(out: Path, recipe: Recipe) -> None:
-    """Remove what an unfinished run of this recipe made, and nothing else."""
-    for path in [*output_files(out, recipe), out / SUMS, out / SKIPPED, out / MANIFEST]:
+def taken_up(out: Path, recipe: Recipe, plan: Plan) -> Plan:
+    """Check that the run in this folder is ours to go on with, and return its plan."""
+    work = out / WORK
+    refuse_other_recipe(out, damaged_or(work / RECIPE, Recipe), recipe)
+    if not (work / PLAN).exists():  # killed at the very beginning
+        write_whole(work / PLAN, msgspec.json.encode(plan_record(plan)), "plan")
+        return plan
+    record = damaged_or(work / PLAN, PlanRecord)
+    refuse_other_inputs(out, identities(record.inputs), identities(plan.inputs))
+    if record.unit_bytes != plan.unit_bytes:
+        plan = plan_units(recipe, record.unit_bytes)
+    if plan_record(plan).digest != record.digest:
+        raise OutputError(
+            f"`{out}` was begun by tokenmill {record.tokenmill}, which cut the inputs in another way than"
+            f" {__version__} does",
+            hint=f"finish it with tokenmill {record.tokenmill}, or delete it",
+        )
+    return plan
+
+
+def plan_record(plan: Plan) -> PlanRecord:
+    digest = hashlib.sha256(msgspec.json.encode(plan.units)).hexdigest()
+    return PlanRecord(__version__, plan.unit_bytes, len(plan.units), digest, plan.inputs)
+
+
+def drop_leftovers(out: Path, state: State) -> None:
+    """Check what the journal promises, forget what is lost, and remove what was never finished."""
+    for shard in state.shards:
+        if not (out / shard.file).is_file() or (out / shard.file).stat().st_size != shard.n_bytes:
+            raise OutputError(
+                f"shard `{shard.file}` of the unfinished `{out}` is missing or damaged", hint=f"delete `{out}`"
+            )
+    for unit in lost_units(out / WORK, state):
+        del state.units[unit]
+    for path in (out / WORK / "units").glob(f"*{TEMP_SUFFIX}"):
+        path.unlink()
+
+
+def lost_units(work: Path, state: State) -> list[int]:
+    """Units whose segment is still needed, and is not there or not whole: after a crash of the machine, say."""
+    n_tokens_sealed = sum(shard.n_tokens for shard in state.shards)
+    n_documents_sealed = sum(shard.n_documents for shard in state.shards)
+    n_scattered = state.scattered.n_units if state.scattered else 0
+    n_tokens = n_documents = n_before = 0  # the units from the first on that are all done, and what they hold
+    lost = []
+    for unit, receipt in sorted(state.units.items()):
+        if unit == n_before:
+            n_before, n_tokens, n_documents = unit + 1, n_tokens + receipt.n_tokens, n_documents + receipt.n_documents
+            if unit < n_scattered or (n_tokens <= n_tokens_sealed and n_documents <= n_documents_sealed):
+                continue
+        path = segment_path(work, unit, cut=receipt.cut)
+        if not path.exists() or path.stat().st_size != receipt.n_segment_bytes:
+            lost.append(unit)
+    return lost
+
+
+def discard(space: Workspace) -> None:
+    """Remove what this run made, and nothing else."""
+    out = space.out
+    for path in [*output_files(out, space.recipe), out / SUMS, out / SKIPPED, out / MANIFEST]:
         path.unlink(missing_ok=True)
-    for name in ("units", "buckets"):
-        shutil.rmtree(out / WORK / name, ignore_errors=True)
-    (out / WORK / RECIPE).unlink()  # last: whoever is killed in between is known for what it is
-    for folder in (out / WORK, out / INDEX, out):
+    shutil.rmtree(out / QUARANTINE, ignore_errors=True)
+    discard_work(space.work)
+
+
+def discard_work(work: Path) -> None:
+    faults.point("work.before-removal")
+    for name in ("units", "buckets", "workers"):
+        shutil.rmtree(work / name, ignore_errors=True)
+    for name in (JOURNAL, PLAN, RECIPE):  # the recipe last: whoever is killed in between is known for what it is
+        (work / name).unlink(missing_ok=True)
+        faults.point(f"work.{name}-removed")
+
+
+def sweep(out: Path) -> None:
+    """Remove the work folder of a finished output, if the run was killed before it could."""
+    if not (out / WORK / RECIPE).exists() and not (out / WORK / "lock.guard").exists():
+        return
+    lock = take_lock(out / WORK)
+    discard_work(out / WORK)
+    lock.release()
+    remove_empty(out, also_out=False)
+
+
+def remove_empty(out: Path, *, also_out: bool) -> None:
+    for path in (out / WORK).glob("lock.*"):
+        path.unlink(missing_ok=True)
+    for folder in (out / WORK, out / INDEX, *([out] if also_out else [])):
         with suppress(OSError):  # not there, or somebody else's files are in it
             folder.rmdir()
 
@@ -106,6 +240,12 @@ def output_files(out: Path, recipe: Recipe) -> list[Path]:
     pattern = re.compile(rf"({shard_pattern}|{INDEX}/\d{{6,}}\.arrow)({re.escape(TEMP_SUFFIX)})?")
     found = [*out.glob("*"), *(out / INDEX).glob("*")]
     return sorted(path for path in found if pattern.fullmatch(path.relative_to(out).as_posix()))
+
+
+def refuse_sources(out: Path, recipe: Recipe) -> None:
+    for source in recipe.sources:
+        if Path(source).is_dir() and out.is_dir() and out.samefile(source):
+            raise OutputError(f"the source `{source}` is also the output", hint="pass another folder with `-o`")
 
 
 def refuse_other_recipe(out: Path, earlier: Recipe, recipe: Recipe) -> None:
@@ -120,6 +260,19 @@ def refuse_other_recipe(out: Path, earlier: Recipe, recipe: Recipe) -> None:
         "\n".join([f"`{out}` holds the output of another recipe", *differences]),
         hint="pass another folder with `-o`, or delete this one",
     )
+
+
+def damaged_or(path: Path, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except msgspec.MsgspecError as error:
+        raise OutputError(f"`{path}` is damaged: {error}", hint=f"delete `{path.parent.parent}`") from None
+
+
+def unwritable(out: Path, error: OSError) -> Exception:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return error
+    return OutputError(f"cannot write to `{out}`: {str(error.strerror).lower()}")
 
 
 def shown(value: Any) -> str:

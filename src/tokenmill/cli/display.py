@@ -106,25 +106,7 @@ class LineDisplay:
         elif monotonic() - self.last >= self.seconds or progress.encoded != self.was_encoded:
             event = "planned" if self.last == float("-inf") else "encoded" if progress.encoded else "progress"
             self.last, self.was_encoded = monotonic(), progress.encoded
-            click.echo(self.line(event, run_facts(progress)), err=True)
-
-
-def run_facts(progress: Progress) -> dict[str, Any]:
-    elapsed = max(progress.elapsed_seconds, 1e-9)
-    eta = progress.eta_seconds
-    return {
-        "units": f"{len(progress.receipts)}/{progress.n_units}",
-        "percent": round(progress.fraction * 100, 1),
-        "workers": progress.n_workers,
-        "tokens": progress.n_tokens,
-        "tokens_in_shards": progress.n_written_tokens,
-        "text_mb": round(progress.n_text_bytes / 1e6, 1),
-        "text_mb_per_second": round(progress.n_text_bytes / elapsed / 1e6, 1),
-        "tokens_per_second": round(progress.n_tokens / elapsed),
-        "elapsed_seconds": round(elapsed, 1),
-        "eta_seconds": None if eta is None else round(eta, 1),
-        "binding": progress.binding,
-    }
+            click.echo(self.line(event, progress.facts()), err=True)
 
 
 def shard_facts(progress: Progress) -> dict[str, Any]:

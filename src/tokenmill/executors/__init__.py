@@ -1,13 +1,14 @@
-"""Executors: units in, receipts out, in any order.
+"""Who encodes: executors take units and yield receipts, in any order.
 
-Every executor encodes units in about the order given, so that shards can be written while later units are still
-being encoded; none is more than a bounded number of units ahead of the first unfinished one.
+inline      this process, one unit after another
+processes   worker processes on this machine
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Generator, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from tokenmill.encode import Beat, Job
@@ -16,18 +17,29 @@ if TYPE_CHECKING:
     from tokenmill.segments import UnitReceipt
 
 
+class Mishap(NamedTuple):
+    """Something went wrong and the run goes on: what, and what happens next, in one line."""
+
+    kind: Literal["death", "stall", "memory"]
+    what: str
+
+
+class EncodeProgress(Protocol):
+    """Who wants to know how the workers are. Each call may raise, which ends the run."""
+
+    def beat(self, beat: Beat) -> None: ...
+    def mishap(self, mishap: Mishap) -> None: ...
+    def tick(self) -> None:
+        """Nothing happened for a moment."""
+
+
 class Executor(Protocol):
     def __call__(
-        self, job: Job, units: Sequence[Unit], options: RunOptions, on_beat: Callable[[Beat], None]
+        self, job: Job, units: Sequence[Unit], options: RunOptions, progress: EncodeProgress
     ) -> Generator[UnitReceipt]:
-        """Encode the units and yield their receipts. Closing the iterator ends the work."""
+        """Encode all units; an error ends it, and closing it ends whatever it started."""
 
 
 def executor_named(name: str) -> Executor:
-    if name == "inline":
-        from tokenmill.executors.inline import encode_units as inline
-
-        return inline
-    from tokenmill.executors.processes import encode_units as processes
-
-    return processes
+    executor: Executor = import_module(f"tokenmill.executors.{name}").encode_units
+    return executor

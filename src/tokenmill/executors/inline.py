@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 
-from tokenmill.encode import Beat, Job, encode_unit
+from tokenmill.encode import Job, encode_unit
+from tokenmill.executors import EncodeProgress
 from tokenmill.plan import Unit
 from tokenmill.recipe import RunOptions
 from tokenmill.segments import UnitReceipt
 
 
 def encode_units(
-    job: Job, units: Sequence[Unit], options: RunOptions, on_beat: Callable[[Beat], None]
+    job: Job, units: Sequence[Unit], options: RunOptions, progress: EncodeProgress
 ) -> Generator[UnitReceipt]:
     for unit in units:
-        yield encode_unit(job, unit, on_beat)
+        yield encode_unit(job, unit, on_beat=progress.beat)

@@ -40,7 +40,7 @@ class IndexWriter:
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(exist_ok=True)
-        self.file = PartialFile(path)
+        self.file = PartialFile(path, "index")
         self.n_documents = 0
         self._stream = pa.PythonFile(self.file, mode="w")
         self._writer = pa.ipc.new_file(self._stream, SCHEMA)
@@ -77,7 +77,8 @@ class IndexWriter:
         if self._n_waiting:
             self._write(keep=0)
         self._writer.close()
-        return self.file.commit()
+        self.file.commit()
+        return self.file.sha256
 
 
 class Index:

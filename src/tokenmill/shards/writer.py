@@ -7,7 +7,7 @@ arrived.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
@@ -53,7 +53,7 @@ class _OpenShard:
         self.name = self.format.shard_name(str(recipe.name), split, number)
         self.n_tokens = 0
         self.n_expected = recipe.shard_tokens or 0
-        self.file = PartialFile(out / self.name)
+        self.file = PartialFile(out / self.name, "shard")
         self.index = IndexWriter(out / index_name(number))
         self.file.write(self.format.header(self.n_expected, dtype))
 
@@ -73,13 +73,14 @@ class _OpenShard:
         if self.n_tokens != self.n_expected and self.file.n_bytes > self.n_tokens * self.dtype.itemsize:
             self.file.replace_head(self.format.header(self.n_tokens, self.dtype))
         index_sha256 = self.index.commit()
+        self.file.commit()
         return ShardReceipt(
             file=self.name,
             split=self.split,
             n_tokens=self.n_tokens,
             n_documents=self.index.n_documents,
             n_bytes=self.file.n_bytes,
-            sha256=self.file.commit(),
+            sha256=self.file.sha256,
             index=FileReceipt(index_name(self.number), self.index.file.n_bytes, index_sha256),
         )
 
@@ -91,22 +92,32 @@ class _OpenShard:
 class ShardSequence:
     """All shards of a run, one after another, numbered through; val comes first."""
 
-    def __init__(self, recipe: Recipe, dtype: np.dtype, out: Path, on_shard: Callable[[ShardReceipt], None]) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        dtype: np.dtype,
+        out: Path,
+        sealed: Iterable[ShardReceipt],
+        on_shard: Callable[[ShardReceipt], None],
+    ) -> None:
         self.recipe, self.dtype, self.out, self.on_shard = recipe, dtype, out, on_shard
-        self.receipts: list[ShardReceipt] = []
+        self.receipts = list(sealed)  # those of the run that this one goes on with come first
         self.shard: _OpenShard | None = None
         self.rule: SplitRule | None = None
         # Documents without a token behind the last one written: they begin where the next token will be.
         self.waiting: TokenRun | None = None
 
-    def append(self, rule: SplitRule, run: TokenRun) -> None:
-        """Write a run; another rule than the last one's begins a new shard."""
+    def append(self, rule: SplitRule, run: TokenRun, n_tokens_done: int = 0) -> None:
+        """Write a run; another rule than the last one's begins a new shard.
+
+        The first `n_tokens_done` tokens of the run are in a sealed shard, and the documents that begin there.
+        """
         if self.rule not in (None, rule):
             self.end_shard()
         self.rule = rule
         if self.waiting is not None:
             run = joined([self.waiting, run])
-        position, n_ids = 0, len(run.ids)
+        position, n_ids = n_tokens_done, len(run.ids)
         while position < n_ids:
             if self.shard is None or self.room() == 0:
                 self.next_shard()

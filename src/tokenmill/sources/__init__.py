@@ -9,6 +9,7 @@ order.
 from __future__ import annotations
 
 import glob
+import hashlib
 from collections import Counter
 from collections.abc import Iterator
 from importlib import import_module
@@ -41,6 +42,7 @@ KINDS: dict[str, Kind] = {
 }
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 UNREAD_COMPRESSIONS = (".xz", ".bz2", ".lz4", ".br", ".lzma", ".zip")
+EDGE_BYTES = 65_536
 # What Hugging Face datasets puts beside the data.
 SIDE_FILES = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json")
 
@@ -51,6 +53,7 @@ class Input(msgspec.Struct, frozen=True):
     path: str
     size: int
     mtime_ns: int
+    edges: str  # a digest of its first and last bytes
     kind: Kind
     compression: str | None = None
     # Plain text only: what ends a document. None: the whole file is one.
@@ -84,13 +87,22 @@ def list_inputs(recipe: Recipe) -> list[Input]:
             status = path.stat()
             if status.st_size == 0 and suffixes(path)[1]:
                 raise DataError(f"`{path}` is empty, not even a compressed nothing: it is truncated")
-            entry = Input(str(path), status.st_size, status.st_mtime_ns, *kind_of(path))
+            entry = Input(str(path), status.st_size, status.st_mtime_ns, edges_of(path), *kind_of(path))
             if entry.kind == "text":
                 from tokenmill.sources.text import with_splitting
 
                 entry = with_splitting(entry, recipe)
             entries.append(entry)
     return entries
+
+
+def edges_of(path: Path) -> str:
+    """A digest of the first and last bytes of a file: a Parquet file ends with its footer."""
+    with path.open("rb") as file:
+        digest = hashlib.sha256(file.read(EDGE_BYTES))
+        file.seek(-min(EDGE_BYTES, file.seek(0, 2)), 2)
+        digest.update(file.read(EDGE_BYTES))
+    return digest.hexdigest()[:16]
 
 
 def source_paths(source: str) -> list[Path]:

@@ -9,14 +9,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from tokenmill import faults
+
 TEMP_SUFFIX = ".partial"
 
 
 class PartialFile:
-    """A file under construction: a temp name, its length, and its SHA-256 so far unless that is not wanted."""
+    """A file under construction: a temp name, its length, and its SHA-256 so far unless that is not wanted.
 
-    def __init__(self, path: Path, *, hashed: bool = True) -> None:
-        self.path = path
+    `role` is what the file is in the run; the points between the steps of its commit are named after it.
+    """
+
+    def __init__(self, path: Path, role: str, *, hashed: bool = True) -> None:
+        self.path, self.role = path, role
         self.temp_path = path.with_name(path.name + TEMP_SUFFIX)
         self.n_bytes = 0
         self._hash: Any = hashlib.sha256() if hashed else None
@@ -40,17 +45,19 @@ class PartialFile:
         with self.temp_path.open("rb") as file:
             self._hash = hashlib.file_digest(file, "sha256")
 
-    def commit(self) -> str:
-        """Give the file its name, now that all of it is on disk, and return its SHA-256."""
+    def commit(self) -> None:
+        """Give the file its name, now that all of it is on disk."""
+        faults.point(f"{self.role}.written")
         os.fsync(self._file.fileno())
-        self.rename()
-        sync_folder(self.path.parent)
-        return str(self._hash.hexdigest())
-
-    def rename(self) -> None:
-        """Give the file its name without waiting for the disk: for what can be made again."""
+        faults.point(f"{self.role}.synced")
         self._file.close()
         self.temp_path.replace(self.path)
+        faults.point(f"{self.role}.renamed")
+        sync_folder(self.path.parent)
+
+    @property
+    def sha256(self) -> str:
+        return str(self._hash.hexdigest())
 
     def abandon(self) -> None:
         """Close without a name. The temp file goes."""
@@ -65,20 +72,21 @@ class PartialFile:
 
 
 @contextmanager
-def partial_file(path: Path, *, hashed: bool = True) -> Iterator[PartialFile]:
-    """Open a file that the caller commits or renames; where that does not happen, nothing is left."""
-    file = PartialFile(path, hashed=hashed)
+def partial_file(path: Path, role: str, *, hashed: bool = True) -> Iterator[PartialFile]:
+    """Open a file that the caller commits; where that does not happen, nothing is left."""
+    file = PartialFile(path, role, hashed=hashed)
     try:
         yield file
     finally:
         file.abandon()
 
 
-def write_whole(path: Path, data: bytes) -> str:
+def write_whole(path: Path, data: bytes, role: str) -> str:
     """Write a small file so that it is there whole or not at all; return its SHA-256."""
-    with partial_file(path) as file:
+    with partial_file(path, role) as file:
         file.write(data)
-        return file.commit()
+        file.commit()
+        return file.sha256
 
 
 def sync_folder(folder: Path) -> None:

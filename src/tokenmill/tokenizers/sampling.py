@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from tokenmill.batches import Documents, Tokens
 from tokenmill.errors import ExactnessError
+from tokenmill.journal import Checked
 from tokenmill.tokenizers import Tokenizer
 
 MIN_DOCUMENTS = 20
@@ -65,39 +66,40 @@ class SampleChecker:
     """Encodes the samples again, in a thread of its own, and says so when one differs."""
 
     def __init__(self, tokenizer: Tokenizer, work: Path) -> None:
-        self.n_checked = 0
         self.seconds = 0.0
         self._tokenizer, self._work = tokenizer, work
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokenmill-check")
-        self._checks: list[Future[None]] = []
+        self._checks: list[tuple[int, Future[int]]] = []
         self._stopping = threading.Event()
 
-    def submit(self, unit: int) -> None:
-        """Have the sample of a finished unit checked, and raise what an earlier one has shown."""
-        self._checks.append(self._thread.submit(self._check, sample_path(self._work, unit)))
-        while self._checks and self._checks[0].done():
-            self._checks.pop(0).result()
+    def submit(self, unit: int) -> list[Checked]:
+        """Have the sample of a finished unit checked; return what earlier checks have shown, or raise it."""
+        self._checks.append((unit, self._thread.submit(self._check, sample_path(self._work, unit))))
+        done = []
+        while self._checks and self._checks[0][1].done():
+            done.append(self._checks.pop(0))
+        return [Checked(unit, check.result()) for unit, check in done]
 
-    def finish(self) -> None:
+    def finish(self) -> list[Checked]:
         """Wait for all checks."""
-        for check in self._checks:
-            check.result()
+        return [Checked(unit, check.result()) for unit, check in self._checks]
 
     def stop(self) -> None:
         self._stopping.set()
         self._thread.shutdown(cancel_futures=True)
 
-    def _check(self, path: Path) -> None:
+    def _check(self, path: Path) -> int:
         began = time.thread_time()
+        if not path.exists():  # checked and not recorded, by a run that was killed in between
+            return 0
         rows = pa.ipc.open_file(pa.py_buffer(path.read_bytes())).read_all().to_pylist()
         for row in rows:
             if self._stopping.is_set():
-                return
+                return 0
             if not np.array_equal(row["ids"], self._tokenizer.reference.encode_one(row["text"])):
                 raise self._difference(row["text"])
-            self.n_checked += 1
-        path.unlink()
         self.seconds += time.thread_time() - began
+        return len(rows)
 
     def _difference(self, text: str) -> ExactnessError:
         path = self._work.parent / MISMATCH_FILE

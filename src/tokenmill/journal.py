@@ -1,0 +1,134 @@
+"""The journal of a run: every receipt, on disk before anything relies on it.
+
+`OUT/.work/journal` has one line an event: the CRC-32 of the rest, a space, JSON. A line counts when it is whole; what
+follows the first one that is not was being written when the run was killed, and is cut off. One process writes it,
+the owner of the lock; anybody may read it.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from tokenmill import faults
+from tokenmill.segments import UnitReceipt
+from tokenmill.shards.writer import ShardReceipt
+
+
+class UnitDone(msgspec.Struct, frozen=True, tag="unit"):
+    receipt: UnitReceipt
+
+
+class ShardSealed(msgspec.Struct, frozen=True, tag="shard"):
+    receipt: ShardReceipt
+
+
+class Scattered(msgspec.Struct, frozen=True, tag="scattered"):
+    """So many units, from the first on, are in the buckets, which are this long; their segments may go."""
+
+    n_units: int
+    bucket_bytes: tuple[int, ...]
+    bucket_documents: tuple[int, ...]
+    bucket_tokens: tuple[int, ...]
+
+
+class InputHashed(msgspec.Struct, frozen=True, tag="input"):
+    """All units of an input are done, and this is its SHA-256."""
+
+    input: int
+    sha256: str
+
+
+class Checked(msgspec.Struct, frozen=True, tag="checked"):
+    """So many documents of a unit were encoded again by the reference, and found equal."""
+
+    unit: int
+    n_documents: int
+
+
+Event = UnitDone | ShardSealed | Scattered | InputHashed | Checked
+
+
+class State:
+    """What the journal says: what is done, and need not be done again."""
+
+    def __init__(self) -> None:
+        self.units: dict[int, UnitReceipt] = {}
+        self.shards: list[ShardReceipt] = []
+        self.scattered: Scattered | None = None
+        self.input_sha256: dict[int, str] = {}
+        self.n_checked: dict[int, int] = {}
+
+    def add(self, event: Event) -> None:
+        match event:
+            case UnitDone(receipt):
+                self.units[receipt.unit] = receipt  # one cut short by a limit comes behind the whole one
+            case ShardSealed(receipt):
+                self.shards.append(receipt)
+            case Scattered():
+                self.scattered = event
+            case InputHashed(index, sha256):
+                self.input_sha256[index] = sha256
+            case Checked(unit, n_documents):
+                self.n_checked[unit] = n_documents
+
+
+class Journal:
+    """The journal of the run that this process owns, and the state that it amounts to."""
+
+    def __init__(self, path: Path) -> None:
+        self.state = State()
+        n_bytes = 0
+        for event, end in read_events(path):
+            self.state.add(event)
+            n_bytes = end
+        self._file = path.open("ab", buffering=0)
+        self._file.truncate(n_bytes)
+
+    def record(self, event: Event) -> None:
+        """Put an event on disk, and only then into the state."""
+        kind = event.__struct_config__.tag
+        faults.point(f"{kind}.before-receipt")
+        line = journal_line(event)
+        self._file.write(line[: len(line) // 2])
+        faults.point(f"{kind}.half-receipt")
+        self._file.write(line[len(line) // 2 :])
+        faults.point(f"{kind}.receipt-written")
+        os.fsync(self._file.fileno())
+        faults.point(f"{kind}.receipt-synced")
+        self.state.add(event)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def journal_line(event: Event) -> bytes:
+    data = msgspec.json.encode(event)
+    return b"%08x %s\n" % (zlib.crc32(data), data)
+
+
+def read_events(path: Path) -> Iterator[tuple[Event, int]]:
+    """Yield the events of a journal up to the first line that is not whole, each with where its line ends."""
+    end = 0
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        for line in file:
+            crc, _, data = line.partition(b" ")
+            data = data.removesuffix(b"\n")
+            if not line.endswith(b"\n") or crc != b"%08x" % zlib.crc32(data):
+                return
+            end += len(line)
+            yield msgspec.json.decode(data, type=Event), end
+
+
+def read_state(path: Path) -> State:
+    """What a journal says at this moment, whoever writes it."""
+    state = State()
+    for event, _ in read_events(path):
+        state.add(event)
+    return state

@@ -1,0 +1,162 @@
+"""Who works on an output folder: a lease with a heartbeat.
+
+`OUT/.work/lock` names host, process and a counter that its owner raises every few seconds, with how far it is. On
+the same host a lock counts while that very process lives. From another host (a shared folder) it counts until the
+counter has stood still for `STALE_SECONDS`: watched, not computed from clocks, which may differ or go backwards.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tokenmill.errors import BusyError
+
+LOCK = "lock"
+BEAT_SECONDS = 2.0
+STALE_SECONDS = 20.0
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """What the lock says."""
+
+    host: str
+    machine: str  # this boot of this host, and the space its process numbers are in
+    pid: int
+    born: str  # when the process began, in the system's own count: a process number may come again
+    token: str
+    beat: int = 0
+    progress: dict[str, Any] = {}
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
+
+class Lock:
+    """The lease of this process. `check` raises when somebody else has taken it over."""
+
+    def __init__(self, path: Path, holder: Holder) -> None:
+        self.path, self.holder = path, holder
+        self.progress: Callable[[], dict[str, Any]] = dict
+        self._lost = False
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="tokenmill-lock", daemon=True)
+        self._thread.start()
+
+    def check(self) -> None:
+        if self._lost:
+            raise BusyError(
+                f"`{self.path.parent.parent}` was taken over by another process while this one did not answer",
+                hint="see `tokenmill status`",
+            )
+
+    def _beat(self) -> None:
+        while not self._stop.wait(BEAT_SECONDS):
+            current = read_holder(self.path)
+            if current is None or current.token != self.holder.token:
+                self._lost = True
+                return
+            self.holder = msgspec.structs.replace(self.holder, beat=self.holder.beat + 1, progress=self.progress())
+            with suppress(OSError):  # a full disk: the run itself will say so
+                write_holder(self.path, self.holder)
+
+    def release(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        if not self._lost:
+            self.path.unlink(missing_ok=True)
+
+
+def take_lock(folder: Path, wait: Callable[[float], None] = time.sleep) -> Lock:
+    """Take the lease of a work folder, or say who has it."""
+    path = folder / LOCK
+    mine = Holder(socket.gethostname(), machine_id(), os.getpid(), process_born(os.getpid()), secrets.token_hex(8))
+    with guarded(folder):
+        current = read_holder(path)
+        if current is not None and is_alive(path, current, wait):
+            raise BusyError(
+                f"`{folder.parent}` is being written by {current}",
+                hint=f"wait for it: `tokenmill status {folder.parent}` tells how far it is",
+            )
+        write_holder(path, mine)
+    return Lock(path, mine)
+
+
+def is_alive(path: Path, holder: Holder, wait: Callable[[float], None]) -> bool:
+    """Whether the owner of a lock still works: by its process here, by its heartbeat elsewhere."""
+    if holder.machine == machine_id() and os.name != "nt":
+        return process_born(holder.pid) == holder.born
+    for _ in range(int(STALE_SECONDS)):
+        wait(1.0)
+        current = read_holder(path)
+        if current is None:
+            return False
+        if (current.token, current.beat) != (holder.token, holder.beat):
+            return True
+    return False
+
+
+def read_holder(path: Path) -> Holder | None:
+    """What a lock says; None when there is none. One that was being written when its owner died says nothing."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Holder)
+    except (FileNotFoundError, NotADirectoryError, msgspec.MsgspecError):
+        return None
+
+
+def write_holder(path: Path, holder: Holder) -> None:
+    temp_path = path.with_name(f"{LOCK}.{holder.token}")
+    temp_path.write_bytes(msgspec.json.encode(holder))
+    temp_path.replace(path)
+
+
+@contextmanager
+def guarded(folder: Path) -> Iterator[None]:
+    """Let one process at a time look at a lock and take it. Where the system has no file locks, chance decides."""
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    with (folder / f"{LOCK}.guard").open("wb") as file:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def machine_id() -> str:
+    """Name this boot of this machine and the space of its process numbers: two containers may share a host name."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return socket.gethostname()
+
+
+def process_born(pid: int) -> str:
+    """When a process began, as the system counts; empty if there is no such process."""
+    try:
+        # The fields behind the command's name, which may hold anything. A dead child not yet waited for is dead.
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        return "" if fields[0] in "ZX" else fields[19]
+    except FileNotFoundError:
+        if Path("/proc/self/stat").exists():
+            return ""
+    except OSError:
+        pass
+    try:  # no /proc: macOS
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return ""
+    except PermissionError:
+        pass
+    return "alive"

@@ -1,0 +1,65 @@
+"""Room on the disk: told before the work begins, and when it is used up after all."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+
+import numpy as np
+
+from tokenmill.calibrate import EngineChoice
+from tokenmill.errors import SpaceError
+from tokenmill.forecasting import peak_disk_bytes
+from tokenmill.recipe import RunOptions, recipe_dtype
+from tokenmill.workspace import Workspace
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# Tokens are estimated from a sample: only what is short by more than the estimate may err is refused.
+CERTAIN = 0.8
+
+
+def check_space(space: Workspace, engine: EngineChoice, options: RunOptions) -> None:
+    """Refuse to begin what cannot fit."""
+    free = shutil.disk_usage(space.out).free
+    itemsize = np.dtype(recipe_dtype(space.recipe)).itemsize
+    # A token is at least a byte of text, and it is written at most twice: nearly always that is answer enough.
+    if 2 * itemsize * space.plan.n_bytes < free:
+        return
+    needed = peak_disk_bytes(space.recipe, space.plan, options, engine.use_reference) - used_bytes(space)
+    if CERTAIN * needed > free:
+        raise SpaceError(
+            f"`{space.out}` needs about {in_gb(needed)} more on its disk, and {in_gb(free)} are free",
+            hint="make room, or pass a folder on another disk with `-o`; `tokenmill plan` shows what is needed",
+        )
+
+
+def space_error(error: OSError, space: Workspace) -> Exception:
+    """The error to raise for one of the system: a full disk with what is needed and how to go on."""
+    if error.errno not in NO_ROOM:
+        return error
+    what = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the disk quota is used up"}.get(
+        error.errno, "a file grew larger than the system allows"
+    )
+    n_done = sum(receipt.n_text_bytes for receipt in space.journal.state.units.values())
+    n_tokens = sum(receipt.n_tokens for receipt in space.journal.state.units.values())
+    rest = ""
+    if n_done:
+        itemsize = np.dtype(recipe_dtype(space.recipe)).itemsize
+        copies = 2 if space.recipe.shard_tokens is None or space.recipe.shuffle != "none" else 1
+        total = copies * itemsize * n_tokens * max(1.0, space.plan.n_bytes / n_done)
+        rest = f"; about {in_gb(max(0, total - used_bytes(space)))} more are needed"
+    free = shutil.disk_usage(space.out).free
+    return SpaceError(
+        f"{what}: `{space.out}` holds {in_gb(used_bytes(space))}, {in_gb(free)} are free{rest}",
+        hint="make room and run the same command again: it goes on from here, and nothing half-done has a final name",
+    )
+
+
+def used_bytes(space: Workspace) -> int:
+    """What the run has on the disk so far."""
+    files = (path for path in space.out.rglob("*") if path.is_file())
+    return sum(path.stat().st_size for path in files)
+
+
+def in_gb(n_bytes: float) -> str:
+    return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.1f} MB"
