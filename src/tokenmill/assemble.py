@@ -24,6 +24,7 @@ from tokenmill import faults
 from tokenmill.batches import TokenRun
 from tokenmill.care import Care, Place
 from tokenmill.encode import Job, encode_unit
+from tokenmill.errors import DataError
 from tokenmill.journal import Journal, ShardSealed, UnitDone
 from tokenmill.plan import Plan
 from tokenmill.recipe import Recipe, RunOptions, recipe_dtype, shuffle_kind_and_seed
@@ -81,7 +82,17 @@ def assemble(
         for split, run, n_tokens_done in split_runs(sealed.rest_of(stretches), recipe, n_documents, sealed):
             sequence.append(split, run, n_tokens_done)
             progress.written(len(run.ids) - n_tokens_done)
+        refuse_a_broken_tokenizer(used, recipe)
         return used, sequence.finish()
+
+
+def refuse_a_broken_tokenizer(receipts: list[UnitReceipt], recipe: Recipe) -> None:
+    """Documents that no engine can take are put aside one by one. When that were all of them, they are not to blame."""
+    reasons = [exclusion.reason for receipt in receipts for exclusion in receipt.excluded]
+    if reasons and not any(receipt.n_documents for receipt in receipts):
+        raise DataError(
+            f"the tokenizer `{recipe.tokenizer}` fails on every document: {reasons[0]}", hint="is it the right one?"
+        )
 
 
 class Placed(NamedTuple):

@@ -34,7 +34,7 @@ from tokenmill.space import check_space, space_error
 from tokenmill.tokenizers import Tokenizer
 from tokenmill.tokenizers.custom import CustomTokenizer, named_for
 from tokenmill.tokenizers.sampling import SampleChecker
-from tokenmill.workspace import Workspace, discard, discard_work, finished_manifest, sweep, workspace
+from tokenmill.workspace import Workspace, discard, discard_work, finished_manifest, start_over, sweep, workspace
 
 OnProgress = Callable[[Progress], None]
 
@@ -50,11 +50,13 @@ def prepare_recipe(
     recipe = recipe.resolve()
     plan = plan_units(recipe, options.unit_bytes)
     if (manifest := finished_manifest(out, recipe, plan.inputs)) is not None:
-        sweep(out)
-        return manifest
+        if not (options.retry_excluded and manifest.excluded):
+            sweep(out)
+            return manifest
+        start_over(out, recipe)
 
     engine = engine_choice(recipe, plan)
-    with workspace(out, recipe, plan) as space:
+    with workspace(out, recipe, plan, retry_excluded=options.retry_excluded) as space:
         try:
             check_space(space, engine, options)
             manifest = carried_out(space, engine, options, on_progress)

@@ -104,7 +104,7 @@ class RunOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     batch_bytes: int = 4_000_000
     # A worker that makes no progress for so long is replaced. The longest batch of the slowest engine takes seconds.
     stall_seconds: float = 300.0
-    allow_excluded: bool = False  # exit with 0 although documents went to quarantine
+    retry_excluded: bool = False  # try again what went to quarantine in an earlier run
     # Tokens that a shuffled run puts in order at once; it holds about three times that in memory.
     bucket_bytes: int = 64_000_000
 

@@ -88,7 +88,7 @@ def finished_manifest(out: Path, recipe: Recipe, inputs: tuple[Input, ...]) -> M
 
 
 @contextmanager
-def workspace(out: Path, recipe: Recipe, plan: Plan) -> Iterator[Workspace]:
+def workspace(out: Path, recipe: Recipe, plan: Plan, *, retry_excluded: bool = False) -> Iterator[Workspace]:
     """Take the output folder for this process; take up what an unfinished run of the same recipe left in it."""
     refuse_sources(out, recipe)
     work = out / WORK
@@ -112,7 +112,7 @@ def workspace(out: Path, recipe: Recipe, plan: Plan) -> Iterator[Workspace]:
         (work / "units").mkdir(exist_ok=True)
         journal = Journal(work / JOURNAL)
         if resumed:
-            drop_leftovers(out, journal.state)
+            drop_leftovers(out, recipe, journal.state, retry_excluded=retry_excluded)
         yield Workspace(out, work, recipe, plan, journal, lock, resumed)
     except OSError as error:
         if journal is None:
@@ -167,44 +167,64 @@ def plan_record(plan: Plan) -> PlanRecord:
     return PlanRecord(__version__, plan.unit_bytes, len(plan.units), digest, plan.inputs)
 
 
-def drop_leftovers(out: Path, state: State) -> None:
+def drop_leftovers(out: Path, recipe: Recipe, state: State, *, retry_excluded: bool) -> None:
     """Check what the journal promises, forget what is lost, and remove what was never finished."""
     for shard in state.shards:
         if not (out / shard.file).is_file() or (out / shard.file).stat().st_size != shard.n_bytes:
             raise OutputError(
                 f"shard `{shard.file}` of the unfinished `{out}` is missing or damaged", hint=f"delete `{out}`"
             )
-    for unit in lost_units(out / WORK, state):
+    for unit in units_to_do_again(out / WORK, state, retry_excluded=retry_excluded):
         del state.units[unit]
-    for path in (out / WORK / "units").glob(f"*{TEMP_SUFFIX}"):
-        path.unlink()
+    sealed = {out / name for shard in state.shards for name in (shard.file, shard.index.file)}
+    for path in [*output_files(out, recipe), *(out / WORK / "units").glob(f"*{TEMP_SUFFIX}")]:
+        if path not in sealed:
+            path.unlink()
 
 
-def lost_units(work: Path, state: State) -> list[int]:
-    """Units whose segment is still needed, and is not there or not whole: after a crash of the machine, say."""
+def units_to_do_again(work: Path, state: State, *, retry_excluded: bool) -> list[int]:
+    """Units whose segment is still needed, and is not there or not whole: after a crash of the machine, say.
+
+    And those with documents in quarantine, where these are to be tried again.
+    """
     n_tokens_sealed = sum(shard.n_tokens for shard in state.shards)
     n_documents_sealed = sum(shard.n_documents for shard in state.shards)
     n_scattered = state.scattered.n_units if state.scattered else 0
     n_tokens = n_documents = n_before = 0  # the units from the first on that are all done, and what they hold
-    lost = []
+    again = []
     for unit, receipt in sorted(state.units.items()):
         if unit == n_before:
             n_before, n_tokens, n_documents = unit + 1, n_tokens + receipt.n_tokens, n_documents + receipt.n_documents
             if unit < n_scattered or (n_tokens <= n_tokens_sealed and n_documents <= n_documents_sealed):
                 continue
         path = segment_path(work, unit, cut=receipt.cut)
-        if not path.exists() or path.stat().st_size != receipt.n_segment_bytes:
-            lost.append(unit)
-    return lost
+        whole = path.exists() and path.stat().st_size == receipt.n_segment_bytes
+        if not whole or (retry_excluded and receipt.excluded):
+            again.append(unit)
+    return again
 
 
 def discard(space: Workspace) -> None:
     """Remove what this run made, and nothing else."""
-    out = space.out
-    for path in [*output_files(out, space.recipe), out / SUMS, out / SKIPPED, out / MANIFEST]:
+    discard_output(space.out, space.recipe)
+    discard_work(space.work)
+
+
+def discard_output(out: Path, recipe: Recipe) -> None:
+    for path in [out / MANIFEST, *output_files(out, recipe), out / SUMS, out / SKIPPED]:  # the manifest first
         path.unlink(missing_ok=True)
     shutil.rmtree(out / QUARANTINE, ignore_errors=True)
-    discard_work(space.work)
+    with suppress(OSError):
+        (out / INDEX).rmdir()
+
+
+def start_over(out: Path, recipe: Recipe) -> None:
+    """Remove a finished output, to make it again."""
+    (out / WORK).mkdir(exist_ok=True)
+    lock = take_lock(out / WORK)
+    write_whole(out / WORK / RECIPE, msgspec.json.encode(recipe), "recipe")  # whoever is killed now is known
+    discard_output(out, recipe)
+    lock.release()
 
 
 def discard_work(work: Path) -> None:

@@ -9,10 +9,12 @@ import traceback
 import click
 
 from tokenmill import __version__
+from tokenmill.cli.errors import say
 from tokenmill.cli.inspect import inspect
 from tokenmill.cli.lists import formats, tokenizers
 from tokenmill.cli.plan import plan
 from tokenmill.cli.prepare import prepare
+from tokenmill.cli.status import status
 from tokenmill.cli.verify import verify
 from tokenmill.errors import TokenmillError
 
@@ -29,12 +31,16 @@ def cli() -> None:
     """
 
 
-for command in (prepare, plan, verify, inspect, formats, tokenizers):
+for command in (prepare, plan, status, verify, inspect, formats, tokenizers):
     cli.add_command(command)
 
 
 def main() -> None:
-    """Run the command line and exit: 0 done, 1 failed, 2 usage, 3 incomplete, 70 a bug, 130 interrupted."""
+    """Run the command line and exit.
+
+    0 done; 1 the work or the check failed; 2 usage, recipe, no input; 3 incomplete, safe to run again; 4 done, with
+    documents left out; 70 a bug; 130 interrupted, 143 terminated.
+    """
     sys.exit(exit_code())
 
 
@@ -46,25 +52,16 @@ def exit_code() -> int:
         error.show()
         return error.exit_code
     except click.Abort:  # click's word for an interrupt
-        say("interrupted", hint="run the same command again; an unfinished output starts over")
+        say("interrupted")
         return 130
     except TokenmillError as error:
         say(error.message, error.hint)
         return error.exit_code
     except OSError as error:
         place = f": `{error.filename}`" if error.filename else ""
-        no_room = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        hint = "make room and run the same command again; nothing half-done has a final name" if no_room else None
-        say(f"{(error.strerror or str(error)).lower()}{place}", hint)
-        return 3 if no_room else 1
+        say(f"{(error.strerror or str(error)).lower()}{place}")
+        return 3 if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else 1
     except Exception:
         traceback.print_exc()
         say("this is a bug in tokenmill", hint="please report it with the lines above and the command you ran")
         return 70
-
-
-def say(message: str, hint: str | None = None) -> None:
-    """Print an error to stderr, in the house style."""
-    click.echo(click.style("error: ", fg="red", bold=True) + message, err=True)
-    if hint:
-        click.echo(click.style("hint: ", fg="cyan") + hint, err=True)

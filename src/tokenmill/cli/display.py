@@ -46,15 +46,20 @@ def live_display() -> Iterator[OnProgress]:
     from rich.live import Live
 
     latest: list[Progress] = []
+    console, n_mishaps = Console(stderr=True), 0
     with Live(
-        console=Console(stderr=True),
+        console=console,
         get_renderable=lambda: two_lines(latest[0]) if latest else "",
         refresh_per_second=5,
         transient=True,
     ):
 
         def show(progress: Progress) -> None:
+            nonlocal n_mishaps
             latest[:] = [progress]
+            for _, mishap in progress.mishaps[n_mishaps:]:
+                console.print(f"{mishap.what}", style="yellow", highlight=False, markup=False)
+                n_mishaps += 1
 
         yield show
 
@@ -96,10 +101,13 @@ class LineDisplay:
     def __init__(self, seconds: float, line: Any) -> None:
         self.seconds, self.line = seconds, line
         self.last = float("-inf")
-        self.n_shards = 0
+        self.n_shards = self.n_mishaps = 0
         self.was_encoded = False
 
     def __call__(self, progress: Progress) -> None:
+        for _, mishap in progress.mishaps[self.n_mishaps :]:
+            click.echo(self.line("mishap", {"kind": mishap.kind, "what": mishap.what}), err=True)
+            self.n_mishaps += 1
         if len(progress.shards) > self.n_shards:
             self.n_shards = len(progress.shards)
             click.echo(self.line("shard", shard_facts(progress)), err=True)

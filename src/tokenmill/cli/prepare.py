@@ -12,6 +12,7 @@ import click
 from tokenmill.cli.display import progress_display
 from tokenmill.cli.options import recipe_from_flags, recipe_options
 from tokenmill.cli.plan import show_forecast
+from tokenmill.cli.signals import stoppable
 from tokenmill.cli.words import count, duration, eot_place, order_of, plural, size
 from tokenmill.errors import TokenmillError
 from tokenmill.recipe import RunOptions
@@ -22,6 +23,14 @@ if TYPE_CHECKING:
 
 @click.command()
 @recipe_options
+@click.option(
+    "--stall-seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=300.0,
+    help="Replace a worker that makes no progress for so long.  [default: 300]",
+)
+@click.option("--allow-excluded", is_flag=True, help="Exit with 0, not 4, when documents went to quarantine.")
+@click.option("--retry-excluded", is_flag=True, help="Try documents again that went to quarantine before.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, as `tokenmill plan` does, and do nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest as JSON on stdout, and nothing else there.")
 @click.option(
@@ -38,18 +47,21 @@ def prepare(
     recipe_file: Path | None,
     no_shuffle: bool,
     workers: int | None,
+    stall_seconds: float,
+    allow_excluded: bool,
+    retry_excluded: bool,
     dry_run: bool,
     as_json: bool,
     progress: str,
     quiet: bool,
     verbose: bool,
     **flags: Any,
-) -> None:
+) -> int:
     """Turn text into training shards.
 
     SOURCE is a Parquet, Arrow, JSONL or text file (.jsonl and .txt also as .gz or .zst), a folder, a glob, several
     of them, or `sample`, which ships with tokenmill. Files are taken in the order given, those of a folder or glob
-    sorted by path.
+    sorted by path. A run that was stopped or killed goes on when the same command is given again.
 
     \b
     Examples:
@@ -60,13 +72,14 @@ def prepare(
     from tokenmill.mill import prepare_recipe
 
     recipe = recipe_from_flags(sources, recipe_file, no_shuffle, flags)
+    options = RunOptions(workers=workers, stall_seconds=stall_seconds, retry_excluded=retry_excluded)
     if dry_run:
-        show_forecast(recipe, out, RunOptions(workers=workers), as_json)
-        return
-    already_done = (out / "manifest.json").exists()
+        show_forecast(recipe, out, options, as_json)
+        return 0
+    already_done = (out / "manifest.json").exists() and not retry_excluded
     try:
-        with progress_display("off" if quiet else progress) as on_progress:
-            manifest = prepare_recipe(recipe, out, RunOptions(workers=workers), on_progress)
+        with progress_display("off" if quiet else progress) as show, stoppable(show) as on_progress:
+            manifest = prepare_recipe(recipe, out, options, on_progress)
     except TokenmillError:
         if verbose:
             traceback.print_exc()
@@ -77,6 +90,7 @@ def prepare(
         sys.stdout.write(msgspec.json.encode(manifest).decode() + "\n")
     elif not quiet:
         click.echo(summary(manifest, out, already_done, verbose))
+    return 4 if manifest.excluded and not allow_excluded else 0
 
 
 def engine_line(manifest: Manifest) -> str:
@@ -89,6 +103,17 @@ def engine_line(manifest: Manifest) -> str:
     by = f"{reference} {tokenizer.versions[reference]}"
     documents = plural(tokenizer.n_checked_documents, "document")
     return f"  checked    {documents} again with {by}: equal ({share:.1%} of the time)"
+
+
+def excluded_lines(manifest: Manifest) -> list[str]:
+    """The documents that no engine could take: the first few, and how many."""
+    if not manifest.excluded:
+        return []
+    shown = [
+        f"    {entry.file} row {entry.row}, {size(entry.n_bytes)}: {entry.reason}" for entry in manifest.excluded[:5]
+    ]
+    more = [f"    and {len(manifest.excluded) - 5:,} more, in the manifest"] if len(manifest.excluded) > 5 else []
+    return [f"  excluded   {plural(len(manifest.excluded), 'document')}, kept in quarantine/", *shown, *more]
 
 
 def summary(manifest: Manifest, out: Path, already_done: bool, verbose: bool) -> str:
@@ -109,17 +134,23 @@ def summary(manifest: Manifest, out: Path, already_done: bool, verbose: bool) ->
         files = [shard.file for shard in manifest.shards if shard.split == split]
         names = files[0] if n_shards == 1 else f"{files[0]} ... {files[-1]}"
         lines.append(f"  {split:<9}  {plural(n_tokens, 'token')}, {plural(n_documents, 'document')} in {out / names}")
-    if not already_done:
+    if run.n_units_resumed and not already_done:
+        lines.append(f"  resumed    {run.n_units_resumed:,} of {plural(run.n_units, 'unit')} were done before")
+    elif not already_done:
         rate = totals.n_text_bytes / max(run.elapsed_seconds, 1e-9)
         lines.append(
             f"  speed      {size(rate)}/s of text, {count(totals.n_tokens / max(run.elapsed_seconds, 1e-9))} tokens/s"
             f" with {plural(run.workers, 'worker')}"
         )
     lines += [f"  skipped    {plural(n, 'row')}: {reason}" for reason, n in manifest.skipped.items()]
+    lines += excluded_lines(manifest)
+    if run.mishaps and not already_done:
+        lines.append(f"  note       {plural(len(run.mishaps), 'mishap')} on the way; `-v` tells them")
     if manifest.n_special_text_documents:
         spelling = plural(manifest.n_special_text_documents, "document")
         lines.append(f"  note       {spelling} spell a special token such as <|endoftext|> in the text; it stayed text")
     if verbose:
+        lines += [f"  mishap     after {seconds:.1f} s: {what}" for seconds, what in run.mishaps]
         lines.append(f"  recipe     {manifest.fingerprint}")
         lines.append(f"  seconds    {', '.join(f'{stage} {s:.2f}' for stage, s in run.seconds.items())} (all workers)")
     itemsize = 2 if tokenizer.dtype == "uint16" else 4
