@@ -1,4 +1,4 @@
-"""How far a run is, told from outside: from its journal, its plan and its lock, or from the manifest when it is done."""
+"""How far a run is, told from outside: by its journal, its plan and its lock, or by the manifest when it is done."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 PATIENCE_SECONDS = 4.0
 
 
-class Stopped(TokenmillError):
+class StoppedError(TokenmillError):
     """A signal asked the run to stop."""
 
     def __init__(self, signum: int) -> None:
@@ -44,7 +44,7 @@ def stoppable(on_progress: OnProgress | None) -> Iterator[OnProgress]:
         if asked[0] and signum == signal.SIGINT:
             end_now(signum)
         if not began.is_set():
-            raise Stopped(signum)
+            raise StoppedError(signum)
         asked[0] = signum
         timer = threading.Timer(PATIENCE_SECONDS, end_now, [signum])
         timer.daemon = True
@@ -53,7 +53,7 @@ def stoppable(on_progress: OnProgress | None) -> Iterator[OnProgress]:
     def watch(progress: Progress) -> None:
         began.set()
         if asked[0]:
-            raise Stopped(asked[0])
+            raise StoppedError(asked[0])
         if on_progress:
             on_progress(progress)
 
@@ -72,6 +72,6 @@ def end_now(signum: int) -> None:
     """End without waiting for anybody. Workers end with us."""
     if sys.stderr and sys.stderr.isatty():
         sys.stderr.write("\x1b[?25h\n")  # the live display hides the cursor
-    stopped = Stopped(signum)
+    stopped = StoppedError(signum)
     say(stopped.message, stopped.hint)
     os._exit(stopped.exit_code)
