@@ -156,11 +156,10 @@ class _UnitEncoder:
         A limit ends the unit at the first document that is not taken, so that what is counted and listed up to there
         does not depend on the size of batches.
         """
-        entry, first_row, recipe = self.job.inputs[span.input], 0, self.job.recipe
+        entry, first_row = self.job.inputs[span.input], 0
         if self.limit_reached:
             return
-        for documents in source_for(entry).read(entry, span, recipe, self.job.batch_bytes):
-            documents = of_wanted_length(documents, recipe.min_chars, recipe.max_chars)
+        for documents in wanted_documents(entry, span, self.job.recipe, self.job.batch_bytes):
             self.limit_reached = len(documents) > self.n_documents_left
             documents = documents.first(self.n_documents_left)
             self.n_documents_left -= len(documents)
@@ -180,6 +179,12 @@ class _UnitEncoder:
         if self.clock - self.last_beat >= BEAT_SECONDS:
             self.last_beat = self.clock
             self.on_beat(Beat(self.unit.index, self.n_text_bytes, self.n_tokens))
+
+
+def wanted_documents(entry: Input, span: Span, recipe: Recipe, batch_bytes: int) -> Iterator[Documents]:
+    """Read the documents of a span that the recipe wants, in runs whose rows count from the first one of each."""
+    for documents in source_for(entry).read(entry, span, recipe, batch_bytes):
+        yield of_wanted_length(documents, recipe.min_chars, recipe.max_chars)
 
 
 def of_wanted_length(documents: Documents, min_chars: int | None, max_chars: int | None) -> Documents:

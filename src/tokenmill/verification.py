@@ -1,22 +1,34 @@
-"""Is the output what the manifest says? Checksums, sizes, headers, counts, and the document index."""
+"""Check that an output is what its manifest says, and what its sources make of it.
+
+Checksums and sizes of all files; headers, counts and the document index; every id below the vocabulary size, and
+end-of-text where the recipe puts it; the sources against their digests; and documents encoded again by the reference
+(comparison.py): a seeded sample, or all of them.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
-from tokenmill.errors import DamageError
+from tokenmill.errors import DamageError, RecipeError
 from tokenmill.manifest import MANIFEST, SUMS, Manifest, load_manifest, sums_text
 from tokenmill.shards import format_named
 from tokenmill.shards.index import Index
 from tokenmill.shards.writer import FileReceipt, ShardReceipt
 
 READ_BYTES = 1 << 22
+# At most so many differences are listed: where one token is wrong, a million may be.
+MAX_DIFFERENCES = 20
+
+Level = Literal["checksums", "sample", "full"]
+OnDone = Callable[[str, int, int], None]  # which check, how much of how much
 
 
 class Verification(msgspec.Struct, frozen=True):
@@ -26,16 +38,26 @@ class Verification(msgspec.Struct, frozen=True):
     n_bytes: int
     n_tokens: int
     n_documents: int
+    n_compared: int  # documents encoded again by the reference
     problems: tuple[str, ...]
+    notes: tuple[str, ...]  # what could not be checked, and why
 
     @property
     def ok(self) -> bool:
         return not self.problems
 
 
-def verify(out: str | Path, on_bytes: Callable[[int, int], None] | None = None) -> Verification:
-    """Check a finished output against its manifest; `on_bytes` is told the bytes read so far and in all."""
-    out = Path(out)
+def verify(
+    out: str | Path, level: Level = "sample", on_done: OnDone | None = None, workers: int | None = None
+) -> Verification:
+    """Check a finished output.
+
+    "checksums" reads the output and nothing else; "sample" looks inside, and compares a sample with the sources;
+    "full" encodes all of the sources again with the reference.
+    """
+    if level not in (levels := ("checksums", "sample", "full")):
+        raise RecipeError(f"unknown level `{level}`", hint=f"choose one of {', '.join(levels)}")
+    out, on_done = Path(out), on_done or (lambda what, done, total: None)
     manifest = load_manifest(out)
     n_bytes = sum(shard.n_bytes + shard.index.n_bytes for shard in manifest.shards)
     n_read = 0
@@ -43,27 +65,55 @@ def verify(out: str | Path, on_bytes: Callable[[int, int], None] | None = None) 
     def read(n: int) -> None:
         nonlocal n_read
         n_read += n
-        if on_bytes:
-            on_bytes(n_read, n_bytes)
+        on_done("hashing", n_read, n_bytes)
 
     problems = [*sum_problems(out, manifest), *total_problems(manifest)]
     if manifest.skipped_list is not None:
         problems += file_problems(out, manifest.skipped_list, lambda n: None)
     for i, shard in enumerate(manifest.shards):
         found = list(file_problems(out, FileReceipt(shard.file, shard.n_bytes, shard.sha256), read))
-        found = found or list(shard_problems(out, manifest, shard))
-        index_found = list(file_problems(out, shard.index, read))
-        index_found = index_found or list(index_problems(out, manifest, i))
-        problems += [*found, *index_found]
-        if not found and not index_found:
-            problems += eot_problems(out, manifest, i)
+        found += list(file_problems(out, shard.index, read))
+        if not found and level != "checksums":
+            found += [*shard_problems(out, manifest, shard), *index_problems(out, manifest, i)]
+            found = found or [*id_problems(out, manifest, i), *eot_problems(out, manifest, i)]
+        problems += found
+    n_compared = 0
+    notes: list[str] = []
+    if level != "checksums" and not problems:
+        n_compared, problems, notes = source_problems(out, manifest, level, on_done, workers)
     return Verification(
         n_files=2 * len(manifest.shards) + 2,
         n_bytes=n_bytes,
         n_tokens=manifest.totals.n_tokens,
         n_documents=manifest.totals.n_documents,
+        n_compared=n_compared,
         problems=tuple(problems),
+        notes=tuple(notes),
     )
+
+
+def source_problems(
+    out: Path, manifest: Manifest, level: Level, on_done: OnDone, workers: int | None
+) -> tuple[int, list[str], list[str]]:
+    """Compare with the sources; return how many documents, what differs, and what could not be compared."""
+    from tokenmill.comparison import full_problems, input_problems, sample_problems
+    from tokenmill.inspect import Shards
+
+    problems: list[str] = []
+    notes: list[str] = []
+    changed: set[str] = set()
+    for path, what, is_absent in input_problems(manifest, lambda done, total: on_done("hashing sources", done, total)):
+        (notes if is_absent else problems).append(what)
+        changed.add(path)
+    shards = Shards(out)
+    if level == "sample":
+        n_compared, found = sample_problems(shards, changed, lambda done, total: on_done("comparing", done, total))
+        return n_compared, [*problems, *found], notes
+    if changed:
+        problems += ["not everything could be encoded again: see the sources above"] if notes else []
+        return 0, problems, notes
+    found = list(islice(full_problems(shards, workers, lambda *n: on_done("comparing", *n)), MAX_DIFFERENCES))
+    return len(shards), found, notes
 
 
 def sum_problems(out: Path, manifest: Manifest) -> Iterator[str]:
@@ -158,14 +208,31 @@ def index_problems(out: Path, manifest: Manifest, shard_index: int) -> Iterator[
         yield f"{name}: {n_rows:,} documents, expected {shard.n_documents:,}"
 
 
+def shard_ids(out: Path, manifest: Manifest, shard: ShardReceipt) -> npt.NDArray[np.unsignedinteger]:
+    dtype = np.dtype(manifest.tokenizer.dtype).newbyteorder("<")
+    header = format_named(manifest.recipe.format).read_header(out / shard.file, dtype.itemsize)
+    return np.memmap(out / shard.file, dtype=dtype, mode="r", offset=header.n_bytes, shape=(header.n_tokens,))
+
+
+def id_problems(out: Path, manifest: Manifest, shard_index: int) -> Iterator[str]:
+    """No id may be above the vocabulary, or end-of-text."""
+    shard = manifest.shards[shard_index]
+    largest = max(manifest.tokenizer.vocab_size - 1, manifest.tokenizer.eot_token or 0)
+    ids = shard_ids(out, manifest, shard)
+    for start in range(0, len(ids), READ_BYTES):
+        stretch = ids[start : start + READ_BYTES]
+        if int(stretch.max()) > largest:
+            place = start + int(np.argmax(stretch > largest))
+            yield f"{shard.file}: token {place:,} is {int(ids[place])}, and the vocabulary ends at {largest}"
+            return
+
+
 def eot_problems(out: Path, manifest: Manifest, shard_index: int) -> Iterator[str]:
     """Each document must have end-of-text where the recipe puts it; one that runs on ends in another shard."""
     shard, eot = manifest.shards[shard_index], manifest.recipe.eot
     if eot == "none":
         return
-    dtype = np.dtype(manifest.tokenizer.dtype).newbyteorder("<")
-    header = format_named(manifest.recipe.format).read_header(out / shard.file, dtype.itemsize)
-    ids = np.memmap(out / shard.file, dtype=dtype, mode="r", offset=header.n_bytes, shape=(header.n_tokens,))
+    ids = shard_ids(out, manifest, shard)
     index = Index(out / shard.index.file)
     for i in range(index.n_batches):
         starts, lengths = (index.batch(i).column(name).to_numpy() for name in ("start", "length"))

@@ -83,17 +83,21 @@ def list_inputs(recipe: Recipe) -> list[Input]:
     """List the files that the recipe's sources name."""
     entries = []
     for source in recipe.sources:
-        for path in source_paths(source):
-            status = path.stat()
-            if status.st_size == 0 and suffixes(path)[1]:
-                raise DataError(f"`{path}` is empty, not even a compressed nothing: it is truncated")
-            entry = Input(str(path), status.st_size, status.st_mtime_ns, edges_of(path), *kind_of(path))
-            if entry.kind == "text":
-                from tokenmill.sources.text import with_splitting
-
-                entry = with_splitting(entry, recipe)
-            entries.append(entry)
+        entries += [input_at(path, recipe) for path in source_paths(source)]
     return entries
+
+
+def input_at(path: Path, recipe: Recipe) -> Input:
+    """What there is to know of a file before it is read."""
+    status = path.stat()
+    if status.st_size == 0 and suffixes(path)[1]:
+        raise DataError(f"`{path}` is empty, not even a compressed nothing: it is truncated")
+    entry = Input(str(path), status.st_size, status.st_mtime_ns, edges_of(path), *kind_of(path))
+    if entry.kind == "text":
+        from tokenmill.sources.text import with_splitting
+
+        return with_splitting(entry, recipe)
+    return entry
 
 
 def edges_of(path: Path) -> str:

@@ -47,6 +47,12 @@ def atom_bytes(entry: Input, recipe: Recipe) -> list[int]:
         return text_sizes(file, recipe.text_column) if file.metadata.num_rows else []
 
 
+def row_counts(entry: Input) -> list[int]:
+    """The rows of each row group."""
+    with opened(entry) as file:
+        return [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
+
+
 def read(entry: Input, span: Span, recipe: Recipe, batch_bytes: int) -> Iterator[Documents]:
     with opened(entry) as file:
         counts = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]

@@ -1,0 +1,198 @@
+"""Compare an output with its sources: documents are read again and encoded by the reference.
+
+A seeded sample, or everything. The reference is the engine that defines what is right, whichever engine did the work.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tokenmill import __version__
+from tokenmill.assemble import in_unit_order, unit_stretches
+from tokenmill.batches import Documents, Tokens
+from tokenmill.encode import Beat, Job, wanted_documents
+from tokenmill.errors import OutputError, TokenmillError
+from tokenmill.executors import Mishap, executor_named
+from tokenmill.inputs import file_sha256
+from tokenmill.inspect import Document, Shards
+from tokenmill.manifest import Manifest
+from tokenmill.plan import cut_spans, plan_units
+from tokenmill.recipe import Recipe, RunOptions, recipe_dtype, shuffle_kind_and_seed
+from tokenmill.shuffle import permutation
+from tokenmill.sources import input_at, source_for
+from tokenmill.sources.parquet import row_counts
+from tokenmill.tokenizers.delimiters import delimited
+
+SAMPLE_DOCUMENTS = 64
+# Files of lines must be read from their beginning to the row wanted: not too many of them.
+SAMPLE_FILES = 8
+SPAN_BYTES = 48_000_000
+BATCH_BYTES = 4_000_000
+RUN_BYTES = 16_000_000
+
+OnDone = Callable[[int, int], None]  # how many of how many
+
+
+def input_problems(manifest: Manifest, on_done: OnDone) -> Iterator[tuple[str, str, bool]]:
+    """Yield the sources that are not what they were: path, what is wrong, and whether it is only not there."""
+    n_bytes, n_read = sum(entry.n_bytes for entry in manifest.inputs), 0
+    for entry in manifest.inputs:
+        path = Path(entry.path)
+        try:
+            size = path.stat().st_size
+            if size != entry.n_bytes:
+                what = f"source `{path}` changed since the run: {size:,} bytes, expected {entry.n_bytes:,}"
+                yield entry.path, what, False
+            elif (found := file_sha256(path)) != entry.sha256:
+                what = f"source `{path}` changed since the run: SHA-256 {found}, expected {entry.sha256}"
+                yield entry.path, what, False
+        except FileNotFoundError:
+            yield entry.path, f"source `{path}` is not here, so nothing of it was compared", True
+        except OSError as error:
+            yield entry.path, f"source `{path}` cannot be read: {error.strerror}", False
+        n_read += entry.n_bytes
+        on_done(n_read, n_bytes)
+
+
+def sample_problems(shards: Shards, changed: set[str], on_done: OnDone) -> tuple[int, list[str]]:
+    """Encode a seeded sample of the documents again; return how many, and what differs."""
+    manifest = shards.manifest
+    rng = np.random.default_rng(int(manifest.fingerprint[:8], 16))
+    numbers = rng.integers(0, max(1, len(shards)), SAMPLE_DOCUMENTS) if len(shards) else np.empty(0, np.int64)
+    by_file: defaultdict[str, list[Document]] = defaultdict(list)
+    for number in sorted(set(numbers.tolist())):
+        document = shards[number]
+        if document.source not in changed and (document.source in by_file or len(by_file) < SAMPLE_FILES):
+            by_file[document.source].append(document)
+    n_all, n_compared, problems = sum(map(len, by_file.values())), 0, []
+    for path, documents in by_file.items():
+        try:
+            texts = texts_at(Path(path), {document.row for document in documents}, manifest.recipe)
+        except TokenmillError as error:
+            problems.append(f"source `{path}`: {error.message}")
+            continue
+        for document in documents:
+            if document.row not in texts:
+                problems.append(f"{place_of(document)}: the source has no such document")
+                continue
+            expected = expected_ids(shards, texts[document.row])
+            problems += [difference] if (difference := first_difference(document, expected)) else []
+            n_compared += 1
+            on_done(n_compared, n_all)
+    return n_compared, problems
+
+
+def full_problems(shards: Shards, workers: int | None, on_done: OnDone) -> Iterator[str]:
+    """Encode everything again with the reference, in workers, and yield the first difference of each document."""
+    manifest, recipe = shards.manifest, shards.manifest.recipe
+    plan = plan_units(recipe)
+    if [entry.path for entry in plan.inputs] != [entry.path for entry in manifest.inputs]:
+        raise OutputError("the sources are not those of the run any more", hint="leave `--full` away")
+    kind, seed = shuffle_kind_and_seed(str(recipe.shuffle))
+    n_documents = manifest.totals.n_documents
+    places = permutation(kind, n_documents, seed) if kind != "none" else lambda numbers: numbers
+    excluded = {(entry.file, entry.row) for entry in manifest.excluded}
+    number = 0
+    with tempfile.TemporaryDirectory(prefix="tokenmill-verify-") as folder:
+        work = Path(folder) / "work"
+        (work / "units").mkdir(parents=True)
+        job = Job(
+            tokenmill=__version__,
+            recipe=recipe,
+            inputs=plan.inputs,
+            work=str(work),
+            batch_bytes=BATCH_BYTES,
+            n_units=len(plan.units),
+            import_paths=(),
+            use_reference=True,
+        )
+        encode = executor_named("processes")(job, plan.units, RunOptions(workers=workers), _Silent())
+        with closing(encode):
+            dtype = np.dtype(recipe_dtype(recipe))
+            for stretch in unit_stretches(in_unit_order(encode), plan, work, dtype, RUN_BYTES):
+                for run in stretch.runs():
+                    offsets = run.doc_offsets.tolist()
+                    rows = zip(run.doc_inputs.tolist(), run.doc_rows.tolist(), strict=True)
+                    for i, (index, row) in enumerate(rows):
+                        if (plan.inputs[index].path, row) in excluded:
+                            continue
+                        if number == n_documents:  # a limit ended the corpus here
+                            return
+                        document = shards[int(places(np.array([number], dtype=np.uint64))[0])]
+                        number += 1
+                        if (document.source, document.row) != (plan.inputs[index].path, row):
+                            yield f"{place_of(document)} stands where `{plan.inputs[index].path}` row {row:,} belongs"
+                        elif difference := first_difference(document, run.ids[offsets[i] : offsets[i + 1]]):
+                            yield difference
+                stretch.path.unlink()
+                on_done(number, n_documents)
+    if number != n_documents:
+        yield f"the sources have {number:,} documents, the output {n_documents:,}"
+
+
+class _Silent:
+    """Nobody watches the workers of a check."""
+
+    def beat(self, beat: Beat) -> None: ...
+    def mishap(self, mishap: Mishap) -> None: ...
+    def tick(self) -> None: ...
+
+
+def texts_at(path: Path, rows: set[int], recipe: Recipe) -> dict[int, str]:
+    """Return the documents of a file at these rows. Row groups without one are passed over."""
+    entry = input_at(path, recipe)
+    counts = row_counts(entry) if entry.kind == "parquet" else None
+    span_bytes = SPAN_BYTES if counts is None else 1  # each row group by itself
+    atoms = source_for(entry).atom_bytes(entry, recipe)
+    texts: dict[int, str] = {}
+    n_before = 0
+    for span in cut_spans(0, atoms, span_bytes, divisible=entry.divisible):
+        if n_before > max(rows):
+            break
+        if counts is not None:
+            n_rows = sum(counts[span.start : span.stop])
+            if not any(n_before <= row < n_before + n_rows for row in rows):
+                n_before += n_rows
+                continue
+        for documents in wanted_documents(entry, span, recipe, BATCH_BYTES):
+            for i in np.flatnonzero(np.isin(documents.rows.astype(np.int64) + n_before, list(rows))).tolist():
+                texts[n_before + int(documents.rows[i])] = documents.texts[i].as_py()
+            n_before += documents.n_rows
+    return texts
+
+
+def expected_ids(shards: Shards, text: str) -> npt.NDArray[np.unsignedinteger]:
+    """What the reference makes of a text, with end-of-text where the recipe puts it."""
+    recipe = shards.manifest.recipe
+    documents = Documents(pa.array([text], pa.large_string()), np.zeros(1, np.uint32), 1)
+    tokens: Tokens = shards.tokenizer.reference.encode(documents)
+    assert recipe.eot is not None
+    return delimited(tokens, np.dtype(recipe_dtype(recipe)), recipe.eot, int(recipe.eot_token or 0)).ids
+
+
+def first_difference(document: Document, expected: npt.NDArray[np.unsignedinteger]) -> str | None:
+    """Name the first token of a document that is not what it should be."""
+    found = document.tokens
+    if np.array_equal(found, expected):
+        return None
+    n_both = min(len(found), len(expected))
+    differs = np.flatnonzero(found[:n_both] != expected[:n_both])
+    if not len(differs):
+        return f"{place_of(document)} has {len(found):,} tokens, expected {len(expected):,}"
+    i = int(differs[0])
+    return (
+        f"{place_of(document)}: its token {i:,} (token {document.start + i:,} from the beginning of that shard) is"
+        f" {int(found[i])}, expected {int(expected[i])}"
+    )
+
+
+def place_of(document: Document) -> str:
+    return f"{document.shard}: document {document.number:,} (`{document.source}` row {document.row:,})"
