@@ -17,9 +17,11 @@ import numpy as np
 from tokenmill.calibrate import engine_choice
 from tokenmill.encode import of_wanted_length
 from tokenmill.executors.processes import WINDOW_PER_WORKER
+from tokenmill.machine import PARENT_BYTES, WORKER_BYTES
 from tokenmill.plan import Plan, Span, plan_units
 from tokenmill.recipe import Recipe, RunOptions, recipe_dtype, shuffle_kind_and_seed
 from tokenmill.sources import source_for
+from tokenmill.storage.local import existing_folder
 from tokenmill.tokenizers import Tokenizer
 from tokenmill.tokenizers.definitions import Engine
 
@@ -27,9 +29,6 @@ SAMPLE_UNITS = 4
 SAMPLE_BYTES = 1_000_000
 # One row of the document index.
 INDEX_BYTES = 28
-# Measured with gpt2 on 109 MB of English: 0.48 GB with two workers. An engine's cache grows with the variety of words.
-PARENT_BYTES = 160_000_000
-WORKER_BYTES = 160_000_000
 START_SECONDS = 1.0
 
 
@@ -155,11 +154,3 @@ def scratch_bytes(recipe: Recipe, plan: Plan, options: RunOptions, token_bytes: 
     if isinstance(recipe.val, float):
         return token_bytes  # all segments stay until the number of documents is known
     return token_bytes * min(len(plan.units), (WINDOW_PER_WORKER + 2) * n_workers) // len(plan.units)
-
-
-def existing_folder(path: Path) -> Path:
-    """The folder itself, or the nearest one above it that is there."""
-    path = path.absolute()
-    while not path.is_dir() and path != path.parent:
-        path = path.parent
-    return path

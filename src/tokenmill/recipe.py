@@ -19,6 +19,7 @@ import msgspec
 
 from tokenmill.errors import RecipeError, SourceError, did_you_mean
 from tokenmill.filters import Where
+from tokenmill.machine import cpu_count
 from tokenmill.shards import format_named
 from tokenmill.sources.catalog import CATALOG
 
@@ -97,7 +98,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 class RunOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How a run is carried out. Nothing here may change one byte of the output."""
 
-    workers: int | None = None  # None: one for each core this process may use
+    workers: int | None = None  # None: one for each core this process may use, within its CPU quota
     executor: Literal["processes", "inline"] = "processes"
     unit_bytes: int | None = None  # None: from the listing, see plan.py
     # Text in one call of the engine: small enough to stay in cache, large enough to make the call's cost vanish.
@@ -115,11 +116,7 @@ class RunOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def n_workers(self) -> int:
-        if self.workers is not None:
-            return self.workers
-        if hasattr(os, "sched_getaffinity"):
-            return len(os.sched_getaffinity(0))
-        return os.cpu_count() or 1
+        return cpu_count() if self.workers is None else self.workers
 
 
 def recipe_dtype(recipe: Recipe) -> Literal["<u2", "<u4"]:
