@@ -96,7 +96,7 @@ def system_oom_kills(root: Path = ROOT) -> int | None:
 
 def shared_memory(root: Path = ROOT) -> tuple[int, int] | None:
     """Size and free bytes of /dev/shm."""
-    folder = root / "dev/shm"  # noqa: S108 - measured, not used
+    folder = root / "dev/shm"
     if not folder.is_dir():
         return None
     usage = shutil.disk_usage(folder)

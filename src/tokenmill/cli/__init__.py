@@ -9,6 +9,7 @@ import traceback
 import click
 
 from tokenmill import __version__
+from tokenmill.cli.doctor import doctor
 from tokenmill.cli.inspect import inspect
 from tokenmill.cli.lists import formats, tokenizers
 from tokenmill.cli.plan import plan
@@ -29,7 +30,7 @@ def cli() -> None:
     """
 
 
-for command in (prepare, plan, verify, inspect, formats, tokenizers):
+for command in (prepare, plan, verify, inspect, formats, tokenizers, doctor):
     cli.add_command(command)
 
 
