@@ -21,7 +21,8 @@ from tokenmill.sources import Input, source_for
 from tokenmill.tokenizers.special import SpelledWords
 
 BATCH_BYTES = 4_000_000
-# From here on tiktoken panics: its pattern's backtracking ends at 1,000,000 steps.
+# From here on tiktoken panics: its pattern's backtracking ends at 1,000,000 steps. Whether it does depends on the
+# vocabulary and on what follows (o200k_base: at the end of a text too, gpt2: only before more text).
 WHITESPACE_CHARS = 999_999
 # The property White_Space, which \s means to tiktoken; Python's \s has four control characters more.
 WHITE_SPACE = "\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
@@ -33,8 +34,8 @@ _WHITESPACE_BYTES = bytes(
 WHITESPACE, LARGE, NUL, SPECIAL, UNREADABLE = "whitespace run", "large", "NUL", "special token", "unreadable file"
 # What each kind does, and to whom. tokenmill itself takes the first four as they are.
 CONSEQUENCES = {
-    WHITESPACE: "tiktoken panics, and the worker dies or hangs its pool; `tokenmill prepare` encodes it",
-    LARGE: "takes many times its size in memory while it is encoded; `--max-chars` leaves such documents out",
+    WHITESPACE: "tiktoken panics on most of them, the worker dies, a Pool hangs; `tokenmill prepare` encodes it",
+    LARGE: "tiktoken takes six times its size in memory and more; `--max-chars` leaves such documents out",
     SPECIAL: "tiktoken's `encode` raises, others put the special id in its place; `tokenmill prepare` keeps it text",
     NUL: "kills nothing, but C programs and databases end the text there",
     INVALID_UTF8: "readers raise; `--on-bad-document skip` leaves it out, `iconv` converts a file",
