@@ -73,4 +73,7 @@ class TiktokenEngine:
         return {p: 0x10FFFE for first, last in ODD_CODE_POINTS["o200k"] for p in range(first, last + 1)}
 
     def decode(self, ids: Sequence[int]) -> str:
-        return self._encoding.decode_bytes(ids).decode("utf-8", errors="replace")
+        return self.decode_bytes(ids).decode("utf-8", errors="replace")
+
+    def decode_bytes(self, ids: Sequence[int]) -> bytes:
+        return self._encoding.decode_bytes(ids)
