@@ -35,7 +35,8 @@ import hashlib, json, os, sys
 import numpy as np
 from tokenmill import Tokenizer
 
-TEXTS = ["hello world", "a" + " " * 1_100_000 + "x", "", "before <|endoftext|> after", "I'll 日本語 👩‍👩‍👧", "a\\U000323b0's"]
+TEXTS = json.loads(os.environ["TEXTS"])
+TEXTS[1] = TEXTS[1].replace("SPACES", " " * 1_100_000)
 TOKENIZER = Tokenizer("gpt2")
 
 def digest(ids):
@@ -79,7 +80,9 @@ def answer(tmp_path: Path, code: str, *arguments: str, **environment: str) -> di
     """Run a script in a process of its own, with a hard limit, and return the JSON that it prints last."""
     script = tmp_path / "script.py"
     script.write_text(BEGINNING + code)
-    variables = os.environ | {"HF_HOME": str(tmp_path / "home"), "PYTHONWARNINGS": "error"} | environment
+    texts = json.dumps([text.replace(" " * 1_100_000, "SPACES") for text in TEXTS])
+    variables = os.environ | {"HF_HOME": str(tmp_path / "home"), "PYTHONWARNINGS": "error", "TEXTS": texts}
+    variables |= environment
     command = [sys.executable, str(script), *arguments]
     done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=LIMIT_SECONDS)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -91,7 +94,7 @@ import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
-def run(context):
+def run(context, kinds):
     cells = {}
     def pool_map(function):
         with context.Pool(2) as pool:
@@ -99,17 +102,19 @@ def run(context):
     def executor_map(function):
         with ProcessPoolExecutor(2, mp_context=context) as executor:
             return list(executor.map(function, TEXTS, timeout=30))
-    for kind, mapped in (("Pool", pool_map), ("ProcessPoolExecutor", executor_map)):
+    for kind in kinds:
+        mapped = pool_map if kind == "Pool" else executor_map
         cells[f"{kind} global"] = mapped(by_global)
         cells[f"{kind} argument"] = mapped(partial(by_argument, Tokenizer("gpt2")))
         cells[f"{kind} bound method"] = [digest(ids) for ids in mapped(TOKENIZER.encode_ordinary)]
     return cells
 
 if __name__ == "__main__":
-    cells = run(multiprocessing.get_context(sys.argv[1]))
+    cells = run(multiprocessing.get_context(sys.argv[1]), ["Pool", "ProcessPoolExecutor"])
     if sys.argv[1] == "fork":  # and once more, now that the engine was used before the fork
         by_global("hello"), TOKENIZER.reference
-        cells |= {f"{name}, used before": found for name, found in run(multiprocessing.get_context("fork")).items()}
+        again = run(multiprocessing.get_context("fork"), ["Pool"])
+        cells |= {f"{name}, used before": found for name, found in again.items()}
     print(json.dumps(cells))
 """
 
@@ -117,7 +122,7 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("start_method", ["fork", "spawn", "forkserver"])
 def test_pools_of_every_start_method_give_the_ids_of_tiktoken(start_method, tmp_path, expected):
     cells = answer(tmp_path, POOLS, start_method)
-    assert len(cells) == (12 if start_method == "fork" else 6)
+    assert len(cells) == (9 if start_method == "fork" else 6)
     assert {name: found == expected for name, found in cells.items()} == dict.fromkeys(cells, True)
 
 
@@ -317,10 +322,10 @@ def test_it_answers_as_tiktoken_does(name):
             with pytest.raises(TypeError):
                 one.encode_ordinary(wrong)
     for one in (ours, theirs):
-        with pytest.raises(ValueError, match="special token '<|endoftext|>'"):
+        with pytest.raises(ValueError, match=r"special token '<\|endoftext\|>'"):
             one.encode("a <|endoftext|>", allowed_special=set(), disallowed_special="all")
         with pytest.raises(UnicodeDecodeError):
-            one.decode(one.encode_ordinary("日")[:1], errors="strict")
+            one.decode(one.encode_ordinary("👩")[:1], errors="strict")
 
 
 def test_a_tokenizer_pickles_as_its_name(tmp_path):

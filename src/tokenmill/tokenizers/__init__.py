@@ -16,7 +16,7 @@ from tokenmill.tokenizers.loading import LOADING
 from tokenmill.tokenizers.vocabularies import VOCABULARIES
 
 if TYPE_CHECKING:
-    from tokenmill.batches import Tokens
+    from tokenmill.batches import Documents, Tokens
     from tokenmill.tokenizers.map_function import MapFunction
 
 # Special tokens that end or begin a document in the vocabularies people use. One of them: that is it. Several: ask.
@@ -167,10 +167,8 @@ class Tokenizer:
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text."""
-        import numpy as np
-
         tokens = self.encode_to_tokens(texts)
-        ends = np.cumsum(tokens.doc_lengths).tolist()
+        ends = tokens.doc_lengths.cumsum().tolist()
         ids = tokens.ids.tolist()
         return [ids[a:b] for a, b in zip([0, *ends], ends, strict=False)]
 
@@ -184,19 +182,14 @@ class Tokenizer:
 
     def encode_to_tokens(self, texts: Sequence[str]) -> Tokens:
         """Return the ids of all texts in one flat array, with the length of each."""
-        import numpy as np
-        import pyarrow as pa
-
-        from tokenmill.batches import Documents
-
+        engine = self.engine  # before all else: what it imports is imported under the lock
         if wrong := [text for text in texts if not isinstance(text, str)]:
             raise TypeError(f"expected str, not {type(wrong[0]).__name__}")
         try:
-            array = pa.array(texts, pa.large_string())
+            return engine.encode(_documents(texts))
         except UnicodeEncodeError:  # lone surrogates: tiktoken joins pairs of them, and makes U+FFFD of the others
             texts = [text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") for text in texts]
-            array = pa.array(texts, pa.large_string())
-        return self.engine.encode(Documents(array, np.arange(len(array), dtype=np.uint32), len(array)))
+            return engine.encode(_documents(texts))
 
     def decode(self, tokens: Iterable[int], errors: str = "replace") -> str:
         """Return the text of ids; bytes that are no UTF-8 (a token cut off from its neighbor) become U+FFFD.
@@ -240,12 +233,34 @@ def _restored(name: str, pattern: str | None, identity: str) -> Tokenizer:
     return tokenizer
 
 
+def _documents(texts: Sequence[str]) -> Documents:
+    import numpy as np
+    import pyarrow as pa
+
+    from tokenmill.batches import Documents
+
+    # Not `pa.array(texts)`: that imports pandas where there is one, 0.3 s in every process.
+    encoded = [text.encode() for text in texts]
+    offsets = np.zeros(len(encoded) + 1, dtype=np.int64)
+    np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)), out=offsets[1:])
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))]
+    array = pa.Array.from_buffers(pa.large_string(), len(encoded), buffers)
+    return Documents(array, np.arange(len(array), dtype=np.uint32), len(array))
+
+
 @lru_cache
 def _engine(definition: Definition) -> tuple[Engine, str]:
+    from tokenmill.tokenizers import delimiters  # noqa: F401 - the map function needs it
+
+    # The first call may import more. It is made here, under the lock:
+    # a child forked in the middle of an import waits for ever when it comes to import the same.
+    first = _documents([""])
     if definition.fast is None:
         return _reference(definition), definition.reason
     try:
-        return definition.fast(lambda: _reference(definition)), definition.reason
+        engine = definition.fast(lambda: _reference(definition))
+        engine.encode(first)
+        return engine, definition.reason
     except (KeyboardInterrupt, SystemExit, TokenmillError):
         raise
     except BaseException as error:  # a panic in a Rust library is no Exception

@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+import regex
 import tiktoken
 
 from tokenmill.batches import Documents, Tokens
@@ -59,8 +60,6 @@ class TiktokenEngine:
 
         `regex` knows more letters than tiktoken does: for the split they are replaced by a code point that is none.
         """
-        import regex
-
         # Rust's \s is the property White_Space, and its $ is the very end.
         pattern = (
             self._pattern.replace(r"\s", r"\p{White_Space}").replace(r"\S", r"\P{White_Space}").replace("$", r"\Z")
