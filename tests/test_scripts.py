@@ -207,7 +207,8 @@ def test_a_panic_is_named_with_its_document(num_proc, copied):
     assert "Traceback" not in done.stderr
 
 
-def test_a_worker_killed_from_outside_is_reported_with_signal_and_rows(copied):
+@pytest.mark.parametrize("idle", [False, True])
+def test_a_worker_killed_from_outside_is_reported_with_signal_and_rows(idle, copied):
     (copied / "corpus.jsonl").write_bytes(jsonl_bytes(["fine", "WAIT", "fine", "fine"]))
     arguments = ["--input", copied / "corpus.jsonl", "--tokenizer", "deadly:Deadly", "--num_proc", 2]
     process = subprocess.Popen(
@@ -220,12 +221,41 @@ def test_a_worker_killed_from_outside_is_reported_with_signal_and_rows(copied):
     while not ((copied / "waiting").exists() and (copied / "waiting").read_text()):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    os.kill(int((copied / "waiting").read_text()), signal.SIGKILL)
+    waiting = int((copied / "waiting").read_text())
+    while len(set(calls(copied))) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    time.sleep(1)  # the other one has nothing left to do: it holds the lock of the pool's queue
+    (other,) = set(calls(copied)) - {waiting}
+    os.kill(other if idle else waiting, signal.SIGKILL)
     _, errors = process.communicate(timeout=LIMIT_SECONDS)
     assert process.returncode == 3
-    assert f"died at rows 0 to 1 of `{copied / 'corpus.jsonl'}`: killed by SIGKILL" in errors
+    at = "ended between documents" if idle else f"died at rows 0 to 1 of `{copied / 'corpus.jsonl'}`"
+    assert f"{at}: killed by SIGKILL" in errors
+    assert "Traceback" not in errors
     again = deadly_run(copied, [], 2)
     assert again.returncode == 0, again.stderr
+
+
+def test_an_interrupt_ends_all_processes_without_a_traceback(copied):
+    (copied / "corpus.jsonl").write_bytes(jsonl_bytes(["fine", "WAIT", "fine", "fine"]))
+    arguments = ["--input", copied / "corpus.jsonl", "--tokenizer", "deadly:Deadly", "--num_proc", 2]
+    process = subprocess.Popen(
+        command_of(copied / "prepare.py", *arguments, "--out", copied / "out"),
+        env=environment(copied / "cache"),
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    )
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while not (copied / "waiting").exists() or len(set(calls(copied))) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of them
+    _, errors = process.communicate(timeout=LIMIT_SECONDS)  # the pipe closes when the last worker has ended
+    assert process.returncode == 130
+    assert "error: interrupted" in errors
+    assert "Traceback" not in errors
 
 
 def test_missing_datasets_is_said_with_the_remedy(tmp_path):

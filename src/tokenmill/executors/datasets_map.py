@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from tokenmill.batches import Documents, Tokens
 from tokenmill.encode import Beat, Job, encode_unit, wanted_documents
-from tokenmill.errors import DataError, RecipeError, WorkerError
+from tokenmill.errors import DataError, RecipeError, TokenmillError, WorkerError
 from tokenmill.executors.culprit import Suspects, deadly_document
 from tokenmill.executors.encode_rows import EncodeRows
 from tokenmill.executors.map_watch import MapWatch
@@ -45,8 +45,18 @@ def encode_units(
     with quiet_datasets():
         documents = documents_dataset(job, units)
         notes = Path(job.work) / "units"
-        with MapWatch(notes, job.n_units, on_beat) as watch:
-            mapped = mapped_dataset(documents, job, options, notes, watch)
+        watch = MapWatch(notes, job.n_units, on_beat)
+        try:
+            with watch:
+                mapped = mapped_dataset(documents, job, options, notes)
+        except TokenmillError:
+            raise
+        except (Exception, KeyboardInterrupt) as error:
+            if interrupted(error) and not watch.was_stuck:
+                raise KeyboardInterrupt from None
+            if not watch.saw_death and "abruptly died" not in str(error):
+                raise
+            raise death(job, documents, watch) from None
     ids = MappedIds(documents, mapped)
     for unit in units:
         receipt = encode_unit(job, unit, on_beat, engine=ids)
@@ -54,6 +64,15 @@ def encode_units(
         encode_seconds = seconds.encode + watch.encode_seconds(unit.index)
         yield msgspec.structs.replace(receipt, seconds=msgspec.structs.replace(seconds, encode=encode_seconds))
     ids.check_finished()
+
+
+def interrupted(error: BaseException | None) -> bool:
+    """Whether an interrupt is behind an error: datasets raises a timeout of its own while it cleans up after one."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__context__
+    return False
 
 
 @contextmanager
@@ -120,7 +139,7 @@ def document_rows(job: Job, units: tuple[Unit, ...]) -> Iterator[dict[str, Any]]
             n_rows_before[span.input] += n_rows
 
 
-def mapped_dataset(documents: Any, job: Job, options: RunOptions, notes: Path, watch: MapWatch) -> Any:
+def mapped_dataset(documents: Any, job: Job, options: RunOptions, notes: Path) -> Any:
     """Return the ids of all documents as a dataset, encoded now or taken from the cache."""
     tokenizer = Tokenizer(job.recipe.tokenizer, job.recipe.pattern)
     engine = tokenizer.reference if job.use_reference else tokenizer.engine
@@ -137,26 +156,21 @@ def mapped_dataset(documents: Any, job: Job, options: RunOptions, notes: Path, w
     )
     decides = [documents._fingerprint, job.tokenmill, tokenizer.identity, engine.name, engine.version, dtype]
     n_workers = min(options.n_workers, len(documents))
-    try:
-        return documents.map(
-            function,
-            with_indices=True,
-            batched=True,
-            batch_size=ROWS_AT_A_TIME,
-            remove_columns=documents.column_names,
-            # datasets starts a worker for 1 too; None is this process.
-            num_proc=n_workers if n_workers > 1 else None,
-            new_fingerprint=digest(decides),
-        ).with_format("arrow")
-    except RuntimeError as error:
-        deaths = watch.deaths()
-        if not deaths and "abruptly died" not in str(error):
-            raise
-        raise death(job, documents, watch, deaths) from None
+    return documents.map(
+        function,
+        with_indices=True,
+        batched=True,
+        batch_size=ROWS_AT_A_TIME,
+        remove_columns=documents.column_names,
+        # datasets starts a worker for 1 too; None is this process.
+        num_proc=n_workers if n_workers > 1 else None,
+        new_fingerprint=digest(decides),
+    ).with_format("arrow")
 
 
-def death(job: Job, documents: Any, watch: MapWatch, deaths: dict[int, int]) -> WorkerError:
+def death(job: Job, documents: Any, watch: MapWatch) -> WorkerError:
     """Say how a worker of datasets died, and on which document."""
+    deaths = watch.deaths()
     pid = next((pid for pid in deaths if watch.documents_at(pid)), next(iter(deaths), None))
     if pid is None:
         return WorkerError("a worker of `datasets` died; how is not known", hint="run the same command again")

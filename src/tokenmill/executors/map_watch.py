@@ -21,6 +21,7 @@ from tokenmill.executors.encode_rows import COUNT, FIRST, PER_UNIT, UNITS
 
 LOOK_SECONDS = 0.02
 BEAT_EVERY = 25  # looks: twice a second
+STUCK_LOOKS = 250  # 5 s: datasets gives up within 1 s of a death, if it can
 
 
 class MapWatch:
@@ -33,6 +34,9 @@ class MapWatch:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="tokenmill-map", daemon=True)
         self._error: BaseException | None = None
+        self._n_looks_since_death = 0
+        self._caller = threading.get_ident()
+        self.was_stuck = False
 
     def __enter__(self) -> MapWatch:
         self._thread.start()
@@ -51,9 +55,14 @@ class MapWatch:
         """Exit codes by process id of the workers that ended early, as far as is known."""
         codes = {pid: process.exitcode for pid, process in self._processes.items()}
         early = {pid: code for pid, code in codes.items() if code not in (None, 0)}
-        # The pool ends the others by SIGTERM when one has died.
+        # The pool ends its workers by SIGTERM when one has died, or raised.
         first = {pid: code for pid, code in early.items() if code != -signal.SIGTERM}
         return first or early
+
+    @property
+    def saw_death(self) -> bool:
+        """Whether a worker ended in a way that the pool does not end them in."""
+        return any(code != -signal.SIGTERM for code in self.deaths().values())
 
     def documents_at(self, pid: int) -> tuple[int, int] | None:
         """Return the documents that a worker was at: from and to, counted through the dataset."""
@@ -72,6 +81,7 @@ class MapWatch:
             n_looks = 0
             while not self._stop.wait(LOOK_SECONDS):
                 self._keep_children()
+                self._free_if_stuck()
                 n_looks += 1
                 if n_looks % BEAT_EVERY == 0:
                     self._beat()
@@ -84,6 +94,21 @@ class MapWatch:
         # A copy in one step: the pool adds to the set and takes from it in other threads.
         for child in process._children.copy():
             self._processes[child.pid] = child
+
+    def _free_if_stuck(self) -> None:
+        """Interrupt a map that cannot end: a worker killed while it waited for work took the pool's lock with it."""
+        self._n_looks_since_death += self.saw_death
+        if self._n_looks_since_death < STUCK_LOOKS:
+            return
+        self._n_looks_since_death = 0
+        for process in self._processes.values():
+            if process.is_alive():
+                process.terminate()
+        # Only the main thread hears signals, and only Python's own handler is known to raise.
+        in_main = self._caller == threading.main_thread().ident
+        if in_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            self.was_stuck = True
+            signal.pthread_kill(self._caller, signal.SIGINT)
 
     def _beat(self) -> None:
         totals = self._noted_totals()

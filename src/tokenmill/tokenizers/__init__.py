@@ -252,8 +252,8 @@ def _documents(texts: Sequence[str]) -> Documents:
 def _engine(definition: Definition) -> tuple[Engine, str]:
     from tokenmill.tokenizers import delimiters  # noqa: F401 - the map function needs it
 
-    # The first call may import more. It is made here, under the lock:
-    # a child forked in the middle of an import waits for ever when it comes to import the same.
+    # The first call may import more. It is made here, under the lock: a child forked in the middle of an import
+    # waits for ever when it comes to import the same.
     first = _documents([""])
     if definition.fast is None:
         return _reference(definition), definition.reason
