@@ -292,6 +292,8 @@ def test_the_datasets_executor_counts_and_skips_as_the_others_do(tmp_path, monke
     assert (by_map.skipped, by_map.totals) == (inline.skipped, inline.totals)
     assert by_map.n_special_text_documents == inline.n_special_text_documents > 0
 
+    with pytest.raises(RecipeError, match="nothing to train on"):
+        prepare_inline(files, tmp_path / "empty", RunOptions(executor="datasets", workers=1), min_chars=10_000)
     files[0].write_bytes(b"PAR1 and no more")
     with pytest.raises(DataError):
         prepare_inline(files, tmp_path / "broken", RunOptions(executor="datasets", workers=1))

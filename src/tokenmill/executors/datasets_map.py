@@ -24,6 +24,7 @@ import pyarrow as pa
 from tokenmill.batches import Documents, Tokens
 from tokenmill.encode import Beat, Job, encode_unit, wanted_documents
 from tokenmill.errors import DataError, RecipeError, TokenmillError, WorkerError
+from tokenmill.executors import inline
 from tokenmill.executors.culprit import Suspects, deadly_document
 from tokenmill.executors.encode_rows import EncodeRows
 from tokenmill.executors.map_watch import MapWatch
@@ -42,6 +43,9 @@ READING_FIELDS = ("text_column", "where", "min_chars", "max_chars", "on_bad_docu
 def encode_units(
     job: Job, units: Sequence[Unit], options: RunOptions, on_beat: Callable[[Beat], None]
 ) -> Generator[UnitReceipt]:
+    if next(document_rows(job, tuple(units)), None) is None:  # datasets refuses to make a dataset without rows
+        yield from inline.encode_units(job, units, options, on_beat)
+        return
     with quiet_datasets():
         documents = documents_dataset(job, units)
         notes = Path(job.work) / "units"
