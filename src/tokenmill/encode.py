@@ -23,6 +23,7 @@ from tokenmill.segments import SpanReceipt, StageSeconds, UnitReceipt, segment_p
 from tokenmill.sources import Input, source_for
 from tokenmill.storage.local import PartialFile, partial_file
 from tokenmill.tokenizers import Tokenizer
+from tokenmill.tokenizers.definitions import Engine
 from tokenmill.tokenizers.delimiters import delimited
 from tokenmill.tokenizers.sampling import SampleWriter, sample_path
 from tokenmill.tokenizers.special import SpelledWords
@@ -53,16 +54,30 @@ class Beat(msgspec.Struct, frozen=True, tag=True):
 
 
 def encode_unit(
-    job: Job, unit: Unit, on_beat: Callable[[Beat], None] = lambda beat: None, limit_documents: int | None = None
+    job: Job,
+    unit: Unit,
+    on_beat: Callable[[Beat], None] = lambda beat: None,
+    limit_documents: int | None = None,
+    engine: Engine | None = None,
 ) -> UnitReceipt:
-    """Read, tokenize and delimit the documents of a unit, or its first ones, and commit its segment."""
-    return _UnitEncoder(job, unit, on_beat, limit_documents).encode()
+    """Read, tokenize and delimit the documents of a unit, or its first ones, and commit its segment.
+
+    `engine` is given where the ids are there already and are only to be fetched.
+    """
+    return _UnitEncoder(job, unit, on_beat, limit_documents, engine).encode()
 
 
 class _UnitEncoder:
     """The counts and clocks of one unit while it is encoded."""
 
-    def __init__(self, job: Job, unit: Unit, on_beat: Callable[[Beat], None], limit_documents: int | None) -> None:
+    def __init__(
+        self,
+        job: Job,
+        unit: Unit,
+        on_beat: Callable[[Beat], None],
+        limit_documents: int | None,
+        engine: Engine | None,
+    ) -> None:
         self.job, self.unit, self.on_beat = job, unit, on_beat
         self.n_documents_left = 2**62 if limit_documents is None else limit_documents
         self.limit_reached = False
@@ -70,7 +85,7 @@ class _UnitEncoder:
         if self.tokenizer.identity != job.recipe.tokenizer_identity:
             raise RecipeError(f"the tokenizer `{job.recipe.tokenizer}` changed while it was in use")
         self.dtype = np.dtype(recipe_dtype(job.recipe))
-        self.engine = self.tokenizer.reference if job.use_reference else self.tokenizer.engine
+        self.engine = engine or (self.tokenizer.reference if job.use_reference else self.tokenizer.engine)
         # A unit that is encoded again, up to a limit, was in the sample the first time.
         self.sampled = not job.use_reference and limit_documents is None
         self.sample = SampleWriter(
@@ -130,11 +145,10 @@ class _UnitEncoder:
         A limit ends the unit at the first document that is not taken, so that what is counted and listed up to there
         does not depend on the size of batches.
         """
-        entry, first_row, recipe = self.job.inputs[span.input], 0, self.job.recipe
+        first_row = 0
         if self.limit_reached:
             return
-        for documents in source_for(entry).read(entry, span, recipe, self.job.batch_bytes):
-            documents = of_wanted_length(documents, recipe.min_chars, recipe.max_chars)
+        for documents in wanted_documents(self.job, span):
             self.limit_reached = len(documents) > self.n_documents_left
             documents = documents.first(self.n_documents_left)
             self.n_documents_left -= len(documents)
@@ -154,6 +168,13 @@ class _UnitEncoder:
         if self.clock - self.last_beat >= BEAT_SECONDS:
             self.last_beat = self.clock
             self.on_beat(Beat(self.unit.index, self.n_text_bytes, self.n_tokens))
+
+
+def wanted_documents(job: Job, span: Span) -> Iterator[Documents]:
+    """Read a span: the documents that the recipe wants, in runs whose rows are counted from the first of the run."""
+    entry, recipe = job.inputs[span.input], job.recipe
+    for documents in source_for(entry).read(entry, span, recipe, job.batch_bytes):
+        yield of_wanted_length(documents, recipe.min_chars, recipe.max_chars)
 
 
 def of_wanted_length(documents: Documents, min_chars: int | None, max_chars: int | None) -> Documents:

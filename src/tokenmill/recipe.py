@@ -13,7 +13,7 @@ import os
 import re
 import tomllib
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -24,6 +24,7 @@ from tokenmill.shards import format_named
 from tokenmill.sources.catalog import CATALOG
 
 Eot = Literal["first", "last", "none"]
+ExecutorName = Literal["processes", "inline", "datasets"]
 DocumentsBy = Literal["auto", "separator", "file", "line", "paragraph"]
 
 
@@ -99,7 +100,7 @@ class RunOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """How a run is carried out. Nothing here may change one byte of the output."""
 
     workers: int | None = None  # None: one for each core this process may use, within its CPU quota
-    executor: Literal["processes", "inline"] = "processes"
+    executor: ExecutorName = "processes"
     unit_bytes: int | None = None  # None: from the listing, see plan.py
     # Text in one call of the engine: small enough to stay in cache, large enough to make the call's cost vanish.
     batch_bytes: int = 4_000_000
@@ -111,8 +112,8 @@ class RunOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise RecipeError(f"{name} must be at least 1, not {value}")
-        if self.executor not in ("processes", "inline"):
-            raise RecipeError(f"unknown executor `{self.executor}`", hint="choose `processes` or `inline`")
+        if self.executor not in (names := get_args(ExecutorName)):
+            raise RecipeError(f"unknown executor `{self.executor}`", hint=f"choose one of {', '.join(names)}")
 
     @property
     def n_workers(self) -> int:

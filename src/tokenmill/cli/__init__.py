@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import sys
 import traceback
+from typing import NoReturn
 
 import click
 
@@ -36,12 +37,17 @@ for command in (prepare, plan, verify, inspect, formats, tokenizers, doctor):
 
 def main() -> None:
     """Run the command line and exit: 0 done, 1 failed, 2 usage, 3 incomplete, 70 a bug, 130 interrupted."""
-    sys.exit(exit_code())
+    run_command(cli)
 
 
-def exit_code() -> int:
+def run_command(command: click.Command) -> NoReturn:
+    """Run a command line of ours and exit; whatever goes wrong is said in the house style."""
+    sys.exit(exit_code(command))
+
+
+def exit_code(command: click.Command = cli) -> int:
     try:
-        result = cli(standalone_mode=False)
+        result = command(standalone_mode=False)
         return result if isinstance(result, int) else 0
     except click.ClickException as error:
         error.show()

@@ -28,6 +28,10 @@ def executor_named(name: str) -> Executor:
         from tokenmill.executors.inline import encode_units as inline
 
         return inline
+    if name == "datasets":
+        from tokenmill.executors.datasets_map import encode_units as datasets_map
+
+        return datasets_map
     from tokenmill.executors.processes import encode_units as processes
 
     return processes

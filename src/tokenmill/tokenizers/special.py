@@ -1,14 +1,20 @@
-"""Find documents whose text spells certain words: special tokens, added tokens."""
+"""Words in the text that are more than text: special tokens, added tokens."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from tokenmill.batches import Documents
+from tokenmill.errors import RecipeError
+from tokenmill.tokenizers.vocabularies import VOCABULARIES
+
+if TYPE_CHECKING:
+    from tokenmill.tokenizers import Tokenizer
 
 # What is compared at a time: it stays in the cache of a core.
 WINDOW_BYTES = 1 << 17
@@ -74,3 +80,34 @@ def common_prefix(words: list[bytes]) -> bytes:
     least, greatest = min(words, default=b""), max(words, default=b"")
     length = next((i for i, pair in enumerate(zip(least, greatest, strict=False)) if pair[0] != pair[1]), len(least))
     return least[:length]
+
+
+def encode_with_special(
+    tokenizer: Tokenizer,
+    text: str,
+    allowed: Literal["all"] | Collection[str],
+    disallowed: Literal["all"] | Collection[str],
+) -> list[int]:
+    """Return the ids of a text in which some special tokens count as such, and others are refused, as tiktoken does."""
+    if tokenizer.name not in VOCABULARIES:
+        raise RecipeError(
+            f"`allowed_special` and `disallowed_special` are tiktoken's, and `{tokenizer.name}` is not one of its own",
+            hint=f"leave them out, or use one of {', '.join(VOCABULARIES)}",
+        )
+    special = tokenizer.special_tokens
+    allowed = special.keys() if allowed == "all" else special.keys() & set(allowed)
+    refused = special.keys() - allowed if disallowed == "all" else set(disallowed)
+    if refused and (match := re.search("|".join(re.escape(word) for word in refused), text)):
+        raise ValueError(
+            f"the text spells the special token {match[0]!r}: to encode it as text pass `disallowed_special=()`,"
+            f" to encode it as the token pass `allowed_special={{{match[0]!r}}}`"
+        )
+    if not allowed:
+        return tokenizer.encode_ordinary(text)
+    # What stands between two special tokens is a text of its own for tiktoken too; the odd pieces are the tokens.
+    pieces = re.split("(" + "|".join(re.escape(word) for word in allowed) + ")", text)
+    between = iter(tokenizer.encode_ordinary_batch(pieces[::2]))
+    ids = list(next(between))
+    for word in pieces[1::2]:
+        ids += [special[word], *next(between)]
+    return ids
