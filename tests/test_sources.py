@@ -422,3 +422,17 @@ def test_splitting_options_without_plain_text_are_refused(tmp_path):
 def test_name_that_is_not_utf8_is_refused(tmp_path):
     with pytest.raises(SourceError, match="is not UTF-8"):
         Recipe(sources=("caf\udce9.jsonl",)).resolve()
+
+
+def test_what_is_wrong_with_a_skipped_line_of_json_is_counted_by_its_name(tmp_path):
+    lines = [
+        b'{"text": "a"}',
+        b'{"text": "\\ud800"}',
+        b'{"text": "\xff"}',
+        b'{"text": "b", "n": NaN}',
+        b'{"text": "c"}',
+    ]
+    (tmp_path / "a.jsonl").write_bytes(b"\n".join(lines))
+    manifest = prepare_inline(tmp_path / "a.jsonl", tmp_path / "out", val=1, on_bad_document="skip")
+    assert manifest.skipped == {"lone surrogate": 1, "invalid UTF-8": 1, "invalid JSON": 1}
+    assert manifest.totals.n_documents == 2

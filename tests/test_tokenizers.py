@@ -174,3 +174,12 @@ def test_shipped_vocabularies_are_openais_and_a_damaged_one_is_refused(tmp_path,
     _engine.cache_clear()
     with pytest.raises(DamageError, match="is not what it was"):
         Tokenizer("gpt2").encode("a")
+
+
+def test_words_are_found_wherever_they_stand_in_a_long_text():
+    from tokenmill.tokenizers.special import WINDOW_BYTES
+
+    word = "<|endoftext|>"
+    for place in (0, WINDOW_BYTES - len(word), WINDOW_BYTES - 1, WINDOW_BYTES, 2 * WINDOW_BYTES - 5):
+        batch = documents(["<" * place, "x" * place + word, word[:-1], word[-1], "|" + word[1:], word + "y"])
+        assert list(SpelledWords([word, "<|other|>"]).spelled(batch)) == [(1, word), (5, word)]

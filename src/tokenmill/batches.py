@@ -16,8 +16,9 @@ import numpy.typing as npt
 # Why a row may be left out because it is broken; such rows are listed, not only counted.
 INVALID_UTF8 = "invalid UTF-8"
 INVALID_JSON = "invalid JSON"
+LONE_SURROGATE = "lone surrogate"
 WRONG_RECORD = "not the record expected"
-BAD_REASONS = (INVALID_UTF8, INVALID_JSON, WRONG_RECORD)
+BAD_REASONS = (INVALID_UTF8, INVALID_JSON, LONE_SURROGATE, WRONG_RECORD)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from tokenmill.errors import DataError, TokenmillError
 from tokenmill.segments import QUARANTINE, Exclusion, quarantine_name
 from tokenmill.storage.local import write_whole
 from tokenmill.tokenizers import Tokenizer
+from tokenmill.tokenizers.definitions import Engine
 
 
 class Place(NamedTuple):
@@ -60,14 +61,14 @@ class CarefulEngine:
     def __init__(
         self,
         tokenizer: Tokenizer,
-        use_reference: bool,
+        engine: Engine,
         unit: int,
         care: Care,
         on_note: Callable[[Note], None],
         out: Path,
     ) -> None:
         self.tokenizer, self.unit, self.on_note, self.out = tokenizer, unit, on_note, out
-        self.engine = tokenizer.reference if use_reference else tokenizer.engine
+        self.engine = engine
         self.reference_rows = set(care.by_reference)
         self.excluded_rows = dict(care.excluded)
         alone = self.reference_rows | set(self.excluded_rows)

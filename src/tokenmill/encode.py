@@ -24,6 +24,7 @@ from tokenmill.segments import Exclusion, SpanReceipt, StageSeconds, UnitReceipt
 from tokenmill.sources import Input, source_for
 from tokenmill.storage.local import PartialFile, partial_file
 from tokenmill.tokenizers import Tokenizer
+from tokenmill.tokenizers.definitions import Engine
 from tokenmill.tokenizers.delimiters import delimited
 from tokenmill.tokenizers.sampling import SampleWriter, sample_path
 from tokenmill.tokenizers.special import SpelledWords
@@ -62,12 +63,14 @@ def encode_unit(
     on_beat: Callable[[Beat], None] = lambda beat: None,
     on_note: Callable[[Note], None] = lambda note: None,
     limit_documents: int | None = None,
+    engine: Engine | None = None,
 ) -> UnitReceipt:
     """Read, tokenize and delimit the documents of a unit, or its first ones, and commit its segment.
 
     `care` says which documents killed a worker before; `on_note` is told which documents the engine is given next.
+    `engine` is given where the ids are there already and are only to be fetched.
     """
-    return _UnitEncoder(job, unit, care, on_beat, on_note, limit_documents).encode()
+    return _UnitEncoder(job, unit, care, on_beat, on_note, limit_documents, engine).encode()
 
 
 class _UnitEncoder:
@@ -81,6 +84,7 @@ class _UnitEncoder:
         on_beat: Callable[[Beat], None],
         on_note: Callable[[Note], None],
         limit_documents: int | None,
+        engine: Engine | None,
     ) -> None:
         self.job, self.unit, self.on_beat = job, unit, on_beat
         self.cut = limit_documents is not None
@@ -90,7 +94,8 @@ class _UnitEncoder:
         if self.tokenizer.identity != job.recipe.tokenizer_identity:
             raise RecipeError(f"the tokenizer `{job.recipe.tokenizer}` changed while it was in use")
         self.dtype = np.dtype(recipe_dtype(job.recipe))
-        self.engine = CarefulEngine(self.tokenizer, job.use_reference, unit.index, care, on_note, Path(job.work).parent)
+        engine = engine or (self.tokenizer.reference if job.use_reference else self.tokenizer.engine)
+        self.engine = CarefulEngine(self.tokenizer, engine, unit.index, care, on_note, Path(job.work).parent)
         # A unit that is encoded again, up to a limit, was in the sample the first time.
         self.sampled = not job.use_reference and not self.cut
         self.sample = SampleWriter(

@@ -22,6 +22,7 @@ from tokenmill.plan import Plan, Span, plan_units
 from tokenmill.recipe import Recipe, RunOptions, recipe_dtype, shuffle_kind_and_seed
 from tokenmill.shuffle import COMMIT_BYTES
 from tokenmill.sources import source_for
+from tokenmill.storage.local import existing_folder
 from tokenmill.tokenizers import Tokenizer
 from tokenmill.tokenizers.definitions import Engine
 
@@ -186,11 +187,3 @@ def scratch_bytes(recipe: Recipe, plan: Plan, options: RunOptions, token_bytes: 
     n_units = min(len(plan.units), (WINDOW_PER_WORKER + 2) * options.n_workers)
     in_flight = token_bytes * n_units // len(plan.units)
     return min(shard_bytes + in_flight, token_bytes)
-
-
-def existing_folder(path: Path) -> Path:
-    """The folder itself, or the nearest one above it that is there."""
-    path = path.absolute()
-    while not path.is_dir() and path != path.parent:
-        path = path.parent
-    return path

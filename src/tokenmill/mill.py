@@ -28,7 +28,7 @@ from tokenmill.journal import UnitDone
 from tokenmill.manifest import Manifest, seal
 from tokenmill.plan import plan_units
 from tokenmill.progress import Progress
-from tokenmill.recipe import DocumentsBy, Eot, Recipe, RunOptions, recipe_from_mapping
+from tokenmill.recipe import DocumentsBy, Eot, ExecutorName, Recipe, RunOptions, recipe_from_mapping
 from tokenmill.segments import UnitReceipt
 from tokenmill.space import check_space, space_error
 from tokenmill.tokenizers import Tokenizer
@@ -162,7 +162,7 @@ def prepare(
     limit_tokens: int | str | None = None,
     on_bad_document: Literal["fail", "skip"] = "fail",
     workers: int | None = None,
-    executor: Literal["processes", "inline"] = "processes",
+    executor: ExecutorName = "processes",
     on_progress: OnProgress | None = None,
 ) -> Manifest:
     """Turn text into training shards: the same as `tokenmill prepare`, option for option.

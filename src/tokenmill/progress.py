@@ -29,7 +29,8 @@ class Progress:
         self.n_files = len(plan.inputs)
         self.n_units = len(plan.units)
         self.n_planned_bytes = plan.n_bytes
-        self.n_workers = min(options.n_workers, self.n_units) if options.executor == "processes" else 1
+        most = {"processes": self.n_units, "inline": 1, "datasets": options.n_workers}[options.executor]
+        self.n_workers = min(options.n_workers, most)
         self.receipts: list[UnitReceipt] = []
         self.shards = list(state.shards)
         self.mishaps: list[tuple[float, Mishap]] = []

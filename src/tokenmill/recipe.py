@@ -13,16 +13,18 @@ import os
 import re
 import tomllib
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
 from tokenmill.errors import RecipeError, SourceError, did_you_mean
 from tokenmill.filters import Where
+from tokenmill.machine import cpu_count
 from tokenmill.shards import format_named
 from tokenmill.sources.catalog import CATALOG
 
 Eot = Literal["first", "last", "none"]
+ExecutorName = Literal["processes", "inline", "datasets"]
 DocumentsBy = Literal["auto", "separator", "file", "line", "paragraph"]
 
 
@@ -97,8 +99,8 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 class RunOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How a run is carried out. Nothing here may change one byte of the output."""
 
-    workers: int | None = None  # None: one for each core this process may use
-    executor: Literal["processes", "inline"] = "processes"
+    workers: int | None = None  # None: one for each core this process may use, within its CPU quota
+    executor: ExecutorName = "processes"
     unit_bytes: int | None = None  # None: from the listing, see plan.py
     # Text in one call of the engine: small enough to stay in cache, large enough to make the call's cost vanish.
     batch_bytes: int = 4_000_000
@@ -115,16 +117,12 @@ class RunOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
                 raise RecipeError(f"{name} must be at least 1, not {value}")
         if self.stall_seconds <= 0:
             raise RecipeError(f"stall_seconds must be more than 0, not {self.stall_seconds}")
-        if self.executor not in ("processes", "inline"):
-            raise RecipeError(f"unknown executor `{self.executor}`", hint="choose `processes` or `inline`")
+        if self.executor not in (names := get_args(ExecutorName)):
+            raise RecipeError(f"unknown executor `{self.executor}`", hint=f"choose one of {', '.join(names)}")
 
     @property
     def n_workers(self) -> int:
-        if self.workers is not None:
-            return self.workers
-        if hasattr(os, "sched_getaffinity"):
-            return len(os.sched_getaffinity(0))
-        return os.cpu_count() or 1
+        return cpu_count() if self.workers is None else self.workers
 
 
 def recipe_dtype(recipe: Recipe) -> Literal["<u2", "<u4"]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import sys
 import traceback
+from typing import NoReturn
 
 import click
 
 from tokenmill import __version__
+from tokenmill.cli.doctor import doctor
 from tokenmill.cli.errors import say
 from tokenmill.cli.inspect import inspect
 from tokenmill.cli.lists import formats, tokenizers
@@ -31,7 +33,7 @@ def cli() -> None:
     """
 
 
-for command in (prepare, plan, status, verify, inspect, formats, tokenizers):
+for command in (prepare, plan, status, verify, inspect, formats, tokenizers, doctor):
     cli.add_command(command)
 
 
@@ -41,18 +43,23 @@ def main() -> None:
     0 done; 1 the work or the check failed; 2 usage, recipe, no input; 3 incomplete, safe to run again; 4 done, with
     documents left out; 70 a bug; 130 interrupted, 143 terminated.
     """
-    sys.exit(exit_code())
+    run_command(cli)
 
 
-def exit_code() -> int:
+def run_command(command: click.Command) -> NoReturn:
+    """Run a command line of ours and exit; whatever goes wrong is said in the house style."""
+    sys.exit(exit_code(command))
+
+
+def exit_code(command: click.Command = cli) -> int:
     try:
-        result = cli(standalone_mode=False)
+        result = command(standalone_mode=False)
         return result if isinstance(result, int) else 0
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except click.Abort:  # click's word for an interrupt
-        say("interrupted")
+        say("interrupted", hint="what is done is kept: run the same command again to go on")
         return 130
     except TokenmillError as error:
         say(error.message, error.hint)

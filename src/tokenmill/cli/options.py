@@ -73,7 +73,11 @@ OPTIONS = [
         help="What to do with a record that is broken (JSON, UTF-8, missing field): fail, or skip, count and list it."
         "  [default: fail]",
     ),
-    click.option("--workers", type=click.IntRange(min=1), help="Worker processes.  [default: one for each core]"),
+    click.option(
+        "--workers",
+        type=click.IntRange(min=1),
+        help="Worker processes.  [default: one for each core that the CPU quota allows]",
+    ),
     click.option(
         "--recipe",
         "recipe_file",

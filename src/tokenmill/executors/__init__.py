@@ -41,5 +41,6 @@ class Executor(Protocol):
 
 
 def executor_named(name: str) -> Executor:
-    executor: Executor = import_module(f"tokenmill.executors.{name}").encode_units
+    module = {"datasets": "datasets_map"}.get(name, name)
+    executor: Executor = import_module(f"tokenmill.executors.{module}").encode_units
     return executor

@@ -51,7 +51,7 @@ class Trouble:
         if place not in self.care.by_reference and not use_reference:
             self.care = msgspec.structs.replace(self.care, by_reference=(*self.care.by_reference, place))
             return "the document goes to the reference engine"
-        excluded = (*self.care.excluded, (place, f"its worker {how}"))
+        excluded = (*self.care.excluded, (place, f"its worker died: {how}"))
         self.care = msgspec.structs.replace(self.care, excluded=excluded)
         return "the document goes to quarantine"
 
@@ -76,11 +76,11 @@ def stall_limit(seconds: float, note: Note | None, trouble: Trouble) -> float:
 def exit_in_words(status: int) -> str:
     """Return how a process ended: its exit code, or the name of the signal."""
     if status >= 0:
-        return f"ended with exit code {status}"
+        return f"exit code {status}"
     try:
-        return f"was killed by {signal.Signals(-status).name}"
+        return f"killed by {signal.Signals(-status).name}"
     except ValueError:
-        return f"was killed by signal {-status}"
+        return f"killed by signal {-status}"
 
 
 def was_out_of_memory(status: int, n_oom_kills: int, last_words: str) -> bool:

@@ -197,20 +197,19 @@ class _Crew:
             return False
         how, unit, words = exit_in_words(status), self.units[position].index, seat.last_words()
         if seat.stalled:
-            how = f"made no progress for {monotonic() - seat.since:.0f} s and was ended"
+            how = f"no progress for {monotonic() - seat.since:.0f} s, so it was ended"
         elif was_out_of_memory(status, oom_kills() - seat.n_oom_kills, words):
-            how = f"{how}: out of memory"
-            return self.with_fewer_workers(position, f"worker {process.pid} {how} in unit {unit}")
+            return self.with_fewer_workers(position, f"worker {process.pid} died in unit {unit}: {how}, out of memory")
         trouble = self.troubles[position]
         _, note = read_note(seat.notes_path)
         then = trouble.blame(note, how, use_reference=self.use_reference)
-        what = f"worker {process.pid} {how} in unit {unit}"
+        what = f"worker {process.pid} died in unit {unit}: {how}"
         if trouble.hopeless:
             raise WorkerError(
-                f"{what}, for the third time before it had begun to encode" + (f"\n  {words}" if words else ""),
+                f"{what}; the third one that did not come to encode anything" + (f"\n  {words}" if words else ""),
                 hint="run the same command again to go on from here; `tokenmill doctor` looks at the machine",
             )
-        self.put(Mishap("stall" if seat.stalled else "death", f"{what}: {then}"))
+        self.put(Mishap("stall" if seat.stalled else "death", f"{what}; {then}"))
         self.give_back(position)
         return True
 
@@ -227,7 +226,7 @@ class _Crew:
                 f" {(machine.PARENT_BYTES + machine.WORKER_MAX_BYTES) / 1e9:.1f} GB, and {room}",
                 hint="run the same command again with more memory: it goes on from here",
             )
-        self.put(Mishap("memory", f"{what}: the run goes on with {self.n_workers} workers"))
+        self.put(Mishap("memory", f"{what}; the run goes on with {self.n_workers}"))
         self.give_back(position)
         return False
 

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tokenmill.batches import INVALID_JSON, WRONG_RECORD, Documents
+from tokenmill.batches import INVALID_JSON, INVALID_UTF8, LONE_SURROGATE, WRONG_RECORD, Documents
 from tokenmill.errors import DataError, RecipeError
 from tokenmill.filters import Where, WrongTypeError
 from tokenmill.sources.ranges import LINE, Block, opened, read_blocks
@@ -67,7 +67,7 @@ def read(entry: Input, span: Span, recipe: Recipe, batch_bytes: int) -> Iterator
                 if recipe.on_bad_document == "fail":
                     raise bad_record(error, line, block, entry, row, recipe.text_column) from None
                 wrong = isinstance(error, msgspec.ValidationError | WrongTypeError)
-                skipped[WRONG_RECORD if wrong else INVALID_JSON].append(row)
+                skipped[WRONG_RECORD if wrong else why_no_json(line)].append(row)
                 continue
             texts.append(record.text)
             rows.append(row)
@@ -91,8 +91,19 @@ def bad_record(error: Exception, line: bytes, block: Block, entry: Input, row: i
     return DataError(f"invalid JSON in {place}: {what}", hint="`--on-bad-document skip` leaves such lines out")
 
 
+def why_no_json(line: bytes) -> str:
+    """Return the reason under which a line that does not decode is listed."""
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return INVALID_UTF8
+    return LONE_SURROGATE if has_lone_surrogate(line) else INVALID_JSON
+
+
 def has_lone_surrogate(line: bytes) -> bool:
     """Whether a line is JSON but for escapes like \\ud800, which the standard library lets pass."""
+    if not re.search(rb"\\u[dD][89a-fA-F]", line):
+        return False
     try:
         json.loads(line)
     except (ValueError, RecursionError):

@@ -98,3 +98,11 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def existing_folder(path: Path) -> Path:
+    """The folder itself, or the nearest one above it that is there."""
+    path = path.absolute()
+    while not path.is_dir() and path != path.parent:
+        path = path.parent
+    return path

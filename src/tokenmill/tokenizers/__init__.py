@@ -1,17 +1,23 @@
 """Tokenizers: a name that goes anywhere, and engines that are loaded where they are needed.
 
 `Tokenizer` is a small value: it pickles as its name (and, for a file, its digest) and loads its engine on first use,
-once per process.
+once per process. It also answers as tiktoken's `Encoding` does, and so takes its place in scripts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
+from typing import TYPE_CHECKING, Literal
 
 from tokenmill.errors import DamageError, RecipeError, TokenmillError, did_you_mean
 from tokenmill.tokenizers.definitions import Definition, Engine, Reference, definition_of, is_file
+from tokenmill.tokenizers.loading import LOADING
 from tokenmill.tokenizers.vocabularies import VOCABULARIES
+
+if TYPE_CHECKING:
+    from tokenmill.batches import Documents, Tokens
+    from tokenmill.tokenizers.map_function import MapFunction
 
 # Special tokens that end or begin a document in the vocabularies people use. One of them: that is it. Several: ask.
 EOT_NAMES = (
@@ -73,8 +79,27 @@ class Tokenizer:
         return self.definition.vocab_size
 
     @property
+    def n_vocab(self) -> int:
+        """tiktoken's name for `vocab_size`."""
+        return self.vocab_size
+
+    @property
+    def max_token_value(self) -> int:
+        """The largest id."""
+        return self.vocab_size - 1
+
+    @property
     def special_tokens(self) -> Mapping[str, int]:
         return self.definition.special_tokens
+
+    @property
+    def special_tokens_set(self) -> set[str]:
+        return set(self.special_tokens)
+
+    @property
+    def _special_tokens(self) -> dict[str, int]:
+        """tiktoken's private name: the scripts of llm.c and build-nanogpt take end-of-text from it."""
+        return dict(self.special_tokens)
 
     @property
     def eot_token(self) -> int:
@@ -109,38 +134,89 @@ class Tokenizer:
     @property
     def engine(self) -> Engine:
         """The engine that does the work in this process."""
-        return _engine(self.definition)[0]
+        with LOADING:
+            return _engine(self.definition)[0]
 
     @property
     def engine_reason(self) -> str:
         """Why this engine."""
-        return _engine(self.definition)[1]
+        with LOADING:
+            return _engine(self.definition)[1]
 
     @property
     def reference(self) -> Reference:
         """The engine that defines what is right."""
         return _reference(self.definition)
 
-    def encode(self, text: str) -> list[int]:
-        """Return the ids of one text. Special tokens that it spells are encoded as text."""
-        return self.encode_batch([text])[0]
+    def encode(
+        self,
+        text: str,
+        *,
+        allowed_special: Literal["all"] | Collection[str] = (),
+        disallowed_special: Literal["all"] | Collection[str] = (),
+    ) -> list[int]:
+        """Return the ids of one text. Special tokens that it spells are encoded as text, unless they are allowed.
+
+        The keywords mean what tiktoken's do; only the default differs, where tiktoken refuses such a text.
+        """
+        if not allowed_special and not disallowed_special:
+            return self.encode_ordinary(text)
+        from tokenmill.tokenizers.special import encode_with_special
+
+        return encode_with_special(self, text, allowed_special, disallowed_special)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text."""
-        import numpy as np
-        import pyarrow as pa
-
-        from tokenmill.batches import Documents
-
-        array = pa.array(texts, pa.large_string())
-        tokens = self.engine.encode(Documents(array, np.arange(len(array), dtype=np.uint32), len(array)))
-        ends = np.cumsum(tokens.doc_lengths).tolist()
+        tokens = self.encode_to_tokens(texts)
+        ends = tokens.doc_lengths.cumsum().tolist()
         ids = tokens.ids.tolist()
         return [ids[a:b] for a, b in zip([0, *ends], ends, strict=False)]
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """Return the text of the ids; bytes that are no UTF-8 (a token cut off from its neighbor) become U+FFFD."""
-        return self.reference.decode([int(i) for i in ids])
+    def encode_ordinary(self, text: str) -> list[int]:
+        """Return the ids of one text, as tiktoken's function of that name does."""
+        return self.encode_batch([text])[0]
+
+    def encode_ordinary_batch(self, text: Sequence[str], *, num_threads: int = 8) -> list[list[int]]:
+        """Return the ids of each text. `num_threads` is taken for tiktoken's sake: one thread is faster than its 8."""
+        return self.encode_batch(text)
+
+    def encode_to_tokens(self, texts: Sequence[str]) -> Tokens:
+        """Return the ids of all texts in one flat array, with the length of each."""
+        engine = self.engine  # before all else: what it imports is imported under the lock
+        if wrong := [text for text in texts if not isinstance(text, str)]:
+            raise TypeError(f"expected str, not {type(wrong[0]).__name__}")
+        try:
+            return engine.encode(_documents(texts))
+        except UnicodeEncodeError:  # lone surrogates: tiktoken joins pairs of them, and makes U+FFFD of the others
+            texts = [text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") for text in texts]
+            return engine.encode(_documents(texts))
+
+    def decode(self, tokens: Iterable[int], errors: str = "replace") -> str:
+        """Return the text of ids; bytes that are no UTF-8 (a token cut off from its neighbor) become U+FFFD.
+
+        `errors` is that of `bytes.decode`; other values than "replace" are for tiktoken's vocabularies alone.
+        """
+        ids = [int(i) for i in tokens]
+        if errors == "replace":
+            return self.reference.decode(ids)
+        decode_bytes = getattr(self.reference, "decode_bytes", None)
+        if decode_bytes is None:
+            raise RecipeError(f"`{self.name}` decodes to text, not to bytes: errors={errors!r} has no meaning")
+        return str(decode_bytes(ids).decode("utf-8", errors=errors))
+
+    def map_function(
+        self,
+        column: str = "text",
+        eot: Literal["first", "last", "none"] = "last",
+        batched: bool = True,
+        eot_token: str | int | None = None,
+    ) -> MapFunction:
+        """Return the function for `datasets.map(f, batched=...)`: it adds `ids` and `len` to each row."""
+        from tokenmill.tokenizers.map_function import MapFunction
+
+        if eot not in ("first", "last", "none"):
+            raise RecipeError(f"eot {eot!r} is not known", hint="choose `first`, `last` or `none`")
+        return MapFunction(self, column, eot, None if eot == "none" else self.eot_id(eot_token), batched)
 
 
 def tokenizer_names() -> list[str]:
@@ -157,18 +233,45 @@ def _restored(name: str, pattern: str | None, identity: str) -> Tokenizer:
     return tokenizer
 
 
+def _documents(texts: Sequence[str]) -> Documents:
+    import numpy as np
+    import pyarrow as pa
+
+    from tokenmill.batches import Documents
+
+    # Not `pa.array(texts)`: that imports pandas where there is one, 0.3 s in every process.
+    encoded = [text.encode() for text in texts]
+    offsets = np.zeros(len(encoded) + 1, dtype=np.int64)
+    np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)), out=offsets[1:])
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))]
+    array = pa.Array.from_buffers(pa.large_string(), len(encoded), buffers)
+    return Documents(array, np.arange(len(array), dtype=np.uint32), len(array))
+
+
 @lru_cache
 def _engine(definition: Definition) -> tuple[Engine, str]:
+    from tokenmill.tokenizers import delimiters  # noqa: F401 - the map function needs it
+
+    # The first call may import more. It is made here, under the lock: a child forked in the middle of an import
+    # waits for ever when it comes to import the same.
+    first = _documents([""])
     if definition.fast is None:
         return _reference(definition), definition.reason
     try:
-        return definition.fast(lambda: _reference(definition)), definition.reason
+        engine = definition.fast(lambda: _reference(definition))
+        engine.encode(first)
+        return engine, definition.reason
     except (KeyboardInterrupt, SystemExit, TokenmillError):
         raise
     except BaseException as error:  # a panic in a Rust library is no Exception
         return _reference(definition), f"gigatoken refuses it: {str(error).splitlines()[0] if str(error) else error!r}"
 
 
-@lru_cache
 def _reference(definition: Definition) -> Reference:
+    with LOADING:
+        return _loaded_reference(definition)
+
+
+@lru_cache
+def _loaded_reference(definition: Definition) -> Reference:
     return definition.reference()

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from tokenmill.errors import RecipeError, did_you_mean
+from tokenmill.tokenizers.loading import LOADING
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,7 +69,8 @@ def definition_of(name: str, pattern: str | None) -> Definition:
     file = Path(name) / "tokenizer.json" if Path(name).is_dir() else Path(name)
     status = file.stat() if file.is_file() else None
     stamp = (status.st_mtime_ns, status.st_size) if status else None
-    return _definition(name, pattern, stamp, given(name))
+    with LOADING:
+        return _definition(name, pattern, stamp, given(name))
 
 
 @lru_cache

@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+import regex
 import tiktoken
 
 from tokenmill.batches import Documents, Tokens
@@ -59,8 +60,6 @@ class TiktokenEngine:
 
         `regex` knows more letters than tiktoken does: for the split they are replaced by a code point that is none.
         """
-        import regex
-
         # Rust's \s is the property White_Space, and its $ is the very end.
         pattern = (
             self._pattern.replace(r"\s", r"\p{White_Space}").replace(r"\S", r"\P{White_Space}").replace("$", r"\Z")
@@ -73,4 +72,7 @@ class TiktokenEngine:
         return {p: 0x10FFFE for first, last in ODD_CODE_POINTS["o200k"] for p in range(first, last + 1)}
 
     def decode(self, ids: Sequence[int]) -> str:
-        return self._encoding.decode_bytes(ids).decode("utf-8", errors="replace")
+        return self.decode_bytes(ids).decode("utf-8", errors="replace")
+
+    def decode_bytes(self, ids: Sequence[int]) -> bytes:
+        return self._encoding.decode_bytes(ids)
