@@ -90,7 +90,7 @@ def random_text(rng: random.Random) -> str:
 
 def check_bytes(rng: random.Random) -> None:
     values = [rng.randbytes(rng.randrange(6)) if rng.random() < 0.5 else random_text(rng).encode() for _ in range(20)]
-    entry = Input("fuzz", 0, 0, "parquet")
+    entry = Input("fuzz", 0, 0, "", "parquet")
     try:
         for value in values:
             value.decode()

@@ -46,7 +46,7 @@ def test_prepare_tells_what_it_made(tmp_path):
     assert "train      367,749 tokens, 419 documents in out/train.bin" in done.stdout
     assert "shard file=val.bin split=val tokens=909" in done.stderr
     again = run("prepare", "sample", "-o", "out", cwd=tmp_path)
-    assert again.stdout.startswith("Already done: 368,658 tokens of 420 documents\n")
+    assert again.stdout.startswith("Already done: 368,658 tokens of 420 documents; 58 documents encoded again: equal\n")
 
 
 def test_json_is_the_only_thing_on_stdout_and_events_are_json_too(tmp_path):
@@ -65,7 +65,7 @@ def test_quiet_is_quiet(tmp_path):
 def test_verify_exits_with_1_on_damage(tmp_path):
     run("prepare", "sample", "-o", tmp_path / "out", "-q")
     done = run("verify", tmp_path / "out")
-    assert done.stdout == "OK: 6 files, 751 kB, 368,658 tokens of 420 documents\n"
+    assert done.stdout == "OK: 6 files, 751 kB, 368,658 tokens of 420 documents; 58 documents encoded again: equal\n"
     with (tmp_path / "out" / "train.bin").open("r+b") as file:
         file.write(b"\0\0")
     done = run("verify", tmp_path / "out")
@@ -173,7 +173,7 @@ def test_no_room_for_a_segment_in_a_worker_is_told_and_exits_with_3(tmp_path):
 
     done = run("prepare", "sample", "-o", tmp_path / "out", preexec_fn=limit)
     assert done.returncode == 3
-    assert "error: file too large" in done.stderr
+    assert "error: a file grew larger than the system allows" in done.stderr
     assert "hint: make room" in done.stderr
     assert "Traceback" not in done.stderr
     assert not list((tmp_path / "out").glob("*.bin"))

@@ -368,8 +368,8 @@ def test_relative_rank_file_works(tmp_path, monkeypatch):
         ("[[-1]]", "gave ids from -1"),
         ("[[300]]", "gave ids from 300"),
         ("[]", "returned 0 lists for 1 texts"),
-        ("1 / 0", "failed: ZeroDivisionError"),
-        ("None", "failed: TypeError"),
+        ("1 / 0", "fails on every document: ZeroDivisionError"),
+        ("None", "fails on every document: TypeError"),
     ],
 )
 def test_a_custom_tokenizer_that_misbehaves_is_told_so(result, message, tmp_path, monkeypatch):

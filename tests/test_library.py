@@ -4,17 +4,17 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 from conftest import jsonl_bytes, prepare_inline
 
 import tokenmill
 from tokenmill.cli.words import count, duration, size
-from tokenmill.errors import DataError, RecipeError, WorkerError
-from tokenmill.executors.processes import exit_in_words
+from tokenmill.errors import DataError, RecipeError
+from tokenmill.executors.deaths import exit_in_words
 from tokenmill.recipe import parse_count, parse_val
 
 
@@ -71,28 +71,31 @@ def test_an_error_in_a_worker_is_the_same_error(tmp_path):
         tokenmill.prepare(tmp_path / "a.jsonl", tmp_path / "out")
 
 
-def test_a_killed_worker_is_reported_with_its_signal_and_leaves_no_shard(tmp_path):
-    lines = jsonl_bytes(["some words in a document " * 40] * 200_000)
-    (tmp_path / "a.jsonl").write_bytes(lines)
+def test_a_killed_worker_is_an_event_and_not_the_end(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(jsonl_bytes(["some words in a document " * 40] * 30_000))
+    killed = []
 
-    def kill_a_worker():
-        deadline = time.monotonic() + 20
-        while time.monotonic() < deadline:
-            with open(f"/proc/{os.getpid()}/task/{os.getpid()}/children") as file:  # noqa: PTH123
-                children = file.read().split()
-            if children:
-                time.sleep(0.6)
-                os.kill(int(children[0]), signal.SIGKILL)
-                return
-            time.sleep(0.01)
+    def kill_a_worker(progress):
+        if progress.n_tokens and not killed:
+            killed.append(worker_pids()[0])
+            os.kill(int(killed[0]), signal.SIGKILL)
 
-    killer = threading.Thread(target=kill_a_worker)
-    killer.start()
-    with pytest.raises(WorkerError, match="killed by SIGKILL"):
-        tokenmill.prepare(tmp_path / "a.jsonl", tmp_path / "out", workers=2, tokenizer="p50k_base")
-    killer.join()
-    assert not (tmp_path / "out" / "manifest.json").exists()
-    assert not (tmp_path / "out" / "train.bin").exists()
+    manifest = tokenmill.prepare(
+        tmp_path / "a.jsonl", tmp_path / "out", workers=2, tokenizer="p50k_base", on_progress=kill_a_worker
+    )
+    assert any(
+        f"worker {killed[0]} died in unit" in what and "killed by SIGKILL; the unit goes to a fresh worker" in what
+        for _, what in manifest.run.mishaps
+    )
+    assert manifest.totals.n_documents == 30_000
+    assert not manifest.excluded
+    assert tokenmill.verify(tmp_path / "out").ok
+
+
+def worker_pids():
+    """The workers of this process, which threads of it have started."""
+    children = [path.read_text().split() for path in Path(f"/proc/{os.getpid()}/task").glob("*/children")]
+    return [pid for pids in children for pid in pids]
 
 
 @pytest.mark.parametrize("fields", [{"workers": 0}, {"batch_bytes": 0}, {"executor": "threads"}])

@@ -79,11 +79,11 @@ def test_a_changed_manifest_is_found(copied):
 
 
 def test_a_manifest_that_is_none_is_refused(copied):
-    (copied / "manifest.json").write_text('{"schema": 1, "recipe": 3}')
+    (copied / "manifest.json").write_text('{"schema": 2, "recipe": 3}')
     with pytest.raises(DamageError, match="is damaged"):
         tokenmill.verify(copied)
     (copied / "manifest.json").write_text('{"schema": 99}')
-    with pytest.raises(OutputError, match="has schema 99, and this tokenmill reads 1"):
+    with pytest.raises(OutputError, match="has schema 99, and this tokenmill reads 2"):
         tokenmill.verify(copied)
     (copied / "manifest.json").unlink()
     with pytest.raises(OutputError, match="no output of tokenmill"):
@@ -95,7 +95,7 @@ def test_manifest_counts_everything(tmp_path):
     (tmp_path / "b.jsonl").write_text('{"text": "three"}\n\n{"text": "<|endoftext|>"}\n')
     manifest = prepare_inline([a, tmp_path / "b.jsonl"], tmp_path / "out", val=1)
     raw = json.loads((tmp_path / "out" / "manifest.json").read_text())
-    assert raw["schema"] == 1
+    assert raw["schema"] == 2
     assert raw["fingerprint"] == manifest.recipe.fingerprint
     assert raw["skipped"] == {"null": 1}
     assert raw["n_special_text_documents"] == 2

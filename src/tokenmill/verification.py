@@ -105,7 +105,13 @@ def source_problems(
     for path, what, is_absent in input_problems(manifest, lambda done, total: on_done("hashing sources", done, total)):
         (notes if is_absent else problems).append(what)
         changed.add(path)
-    shards = Shards(out)
+    try:
+        shards = Shards(out)
+        if shards.tokenizer.identity != manifest.tokenizer.identity:
+            raise RecipeError("it is another one than that of the run")
+    except RecipeError as error:
+        name = manifest.tokenizer.name
+        return 0, problems, [*notes, f"nothing was encoded again, for want of the tokenizer `{name}`: {error.message}"]
     if level == "sample":
         n_compared, found = sample_problems(shards, changed, lambda done, total: on_done("comparing", done, total))
         return n_compared, [*problems, *found], notes
