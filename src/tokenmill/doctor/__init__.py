@@ -1,0 +1,1 @@
+"""What is wrong, and what to do: this machine, a preparation script, a corpus."""
