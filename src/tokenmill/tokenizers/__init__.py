@@ -138,6 +138,20 @@ class Tokenizer:
         ids = tokens.ids.tolist()
         return [ids[a:b] for a, b in zip([0, *ends], ends, strict=False)]
 
+    # As tiktoken.Encoding answers.
+    encode_ordinary = encode
+
+    def encode_ordinary_batch(self, text: Sequence[str], *, num_threads: int = 8) -> list[list[int]]:
+        return self.encode_batch(text)
+
+    @property
+    def n_vocab(self) -> int:
+        return self.vocab_size
+
+    @property
+    def max_token_value(self) -> int:
+        return self.vocab_size - 1
+
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of the ids; bytes that are no UTF-8 (a token cut off from its neighbor) become U+FFFD."""
         return self.reference.decode([int(i) for i in ids])
