@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 
-from tokenmill.doctor.dispatch import keyword, matches
+from tokenmill.doctor.dispatch import keyword, mapped_functions, matches
 from tokenmill.doctor.names import Script
 
 ENCODER = re.compile(r"tiktoken(\.registry|\.model|\.core)?\.(get_encoding|encoding_for_model|Encoding)\(\)")
@@ -68,6 +68,36 @@ def _is_encoded(script: Script, node: ast.expr) -> bool:
         and isinstance(value.func, ast.Attribute)
         and value.func.attr in ("encode", "encode_ordinary", "encode_batch", "encode_ordinary_batch")
         for value in script.values(node)
+    )
+
+
+def loads_per_document(script: Script, loader: re.Pattern[str]) -> list[ast.Call]:
+    """The calls of a loader that are made anew for every document."""
+    found = []
+    for function in mapped_functions(script):
+        decorators = [] if isinstance(function, ast.Lambda) else function.decorator_list
+        if any("cache" in ast.unparse(decorator) for decorator in decorators):
+            continue
+        calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+        found += [
+            call
+            for call in calls
+            if script.function_of(call) is function
+            and matches(script, call.func, loader)
+            and not _is_kept(script, call)
+        ]
+    return found
+
+
+def _is_kept(script: Script, call: ast.Call) -> bool:
+    """Whether the value outlives the call of its function: a global, or an attribute of something."""
+    statement = next((outer for outer in script.ancestors(call) if isinstance(outer, ast.stmt)), None)
+    if not isinstance(statement, ast.Assign):
+        return False
+    names = script.global_names.get(script.function_of(call) or script.tree, set())
+    return any(
+        isinstance(target, ast.Attribute | ast.Subscript) or (isinstance(target, ast.Name) and target.id in names)
+        for target in statement.targets
     )
 
 

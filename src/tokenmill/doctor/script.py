@@ -24,12 +24,19 @@ from tokenmill.doctor.dispatch import (
     dispatches,
     free_names,
     keyword,
-    mapped_functions,
     matches,
     runs_on_import,
     starters,
 )
-from tokenmill.doctor.engines import ENCODER, ENGINE, LOADER, installed_version, loading_call, token_lists
+from tokenmill.doctor.engines import (
+    ENCODER,
+    ENGINE,
+    LOADER,
+    installed_version,
+    loading_call,
+    loads_per_document,
+    token_lists,
+)
 from tokenmill.doctor.names import Script
 
 
@@ -117,8 +124,8 @@ def _missing_guard(script: Script) -> Iterator[Fault]:
                 "no-main-guard",
                 place.lineno,
                 "processes are started as soon as the module is imported",
-                "under spawn (macOS, Windows) and forkserver (Linux from Python 3.14) a worker imports the module, that "
-                'starts workers, they import the module: an endless loop of "bootstrapping phase" errors. Under fork '
+                "under spawn (macOS, Windows) and forkserver (Linux from Python 3.14) a worker imports the module "
+                'and starts workers, which import it: an endless loop of "bootstrapping phase" errors. Under fork '
                 "it works",
                 'if __name__ == "__main__":  # above the work, which is indented below it',
             )
@@ -149,32 +156,24 @@ def _pools(script: Script) -> Iterator[Fault]:
                 "pool-hangs",
                 call.func.lineno,
                 f"`{script.text(call.func)}` is multiprocessing's Pool",
-                "when a worker dies (out of memory, or at a document with 999,999 whitespace characters in a row, where "
-                "tiktoken panics), the Pool starts another one, the lost work never comes back, and the script hangs "
+                "when a worker dies (out of memory, or at 999,999 whitespace characters in a row, where "
+                "tiktoken panics), the Pool starts another, the lost work never comes back, and the script hangs "
                 "forever",
                 "for tokens in tokenmill.imap(tokenize, documents, processes=8, chunksize=16):",
             )
 
 
 def _loads_per_document(script: Script) -> Iterator[Fault]:
-    for function in mapped_functions(script):
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and any(
-            "cache" in ast.unparse(decorator) for decorator in function.decorator_list
-        ):
-            continue
-        for call in ast.walk(function):
-            if not isinstance(call, ast.Call) or script.function_of(call) is not function:
-                continue
-            if matches(script, call.func, LOADER) and not _is_kept(script, call):
-                yield Fault(
-                    "tokenizer-per-document",
-                    call.lineno,
-                    f"`{script.text(call.func)}` is called once for every document",
-                    "transformers and tokenizers read their files anew each time, which takes longer than to encode "
-                    "a document; tiktoken does so in the first call of each process, and looks the rest up",
-                    f"{_assigned_name(script, call)} = tokenmill.Tokenizer({_first_argument(script, call)})"
-                    "  # above the function",
-                )
+    for call in loads_per_document(script, LOADER):
+        yield Fault(
+            "tokenizer-per-document",
+            call.lineno,
+            f"`{script.text(call.func)}` is called once for every document",
+            "transformers and tokenizers read their files each time, which takes longer than to encode a document. "
+            "tiktoken reads its own in the first call of each process, and looks its encoding up in the others",
+            f"{_assigned_name(script, call)} = tokenmill.Tokenizer({_first_argument(script, call)})"
+            "  # above the function",
+        )
 
 
 def _tokens_to_lists(script: Script) -> Iterator[Fault]:
@@ -188,18 +187,6 @@ def _tokens_to_lists(script: Script) -> Iterator[Fault]:
             "numpy takes the array as it is",
             script.text(call.func.value),
         )
-
-
-def _is_kept(script: Script, call: ast.Call) -> bool:
-    """Whether the value outlives the call of its function: a global, or an attribute of something."""
-    statement = next((outer for outer in script.ancestors(call) if isinstance(outer, ast.stmt)), None)
-    if not isinstance(statement, ast.Assign):
-        return False
-    names = script.global_names.get(script.function_of(call) or script.tree, set())
-    return any(
-        isinstance(target, ast.Attribute | ast.Subscript) or (isinstance(target, ast.Name) and target.id in names)
-        for target in statement.targets
-    )
 
 
 def _assigned_name(script: Script, call: ast.expr) -> str:
