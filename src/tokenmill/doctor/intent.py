@@ -15,6 +15,7 @@ from tokenmill.doctor.edits import untellable
 from tokenmill.doctor.engines import ENCODER, ENGINE, LOADER
 from tokenmill.doctor.names import Script
 from tokenmill.doctor.outputs import Value, script_output
+from tokenmill.doctor.tokenizer_patch import tokenizer_argument
 from tokenmill.errors import RecipeError
 
 _FILES_OF = {  # reader -> the keyword of its files
@@ -25,7 +26,7 @@ _FILES_OF = {  # reader -> the keyword of its files
     "pandas.read_parquet": "path",
     "open": "file",
 }
-_SELECTS = ("filter", "select", "shuffle", "take", "skip", "sort", "shard", "interleave_datasets")
+_SELECTS = ("filter", "select", "shuffle", "take", "skip", "sort", "shard", "rename_column", "rename_columns")
 _LOADERS_OF_FILES = ("parquet", "json", "text", "arrow")
 
 
@@ -131,12 +132,22 @@ def _reads_json_lines(script: Script, call: ast.Call) -> bool:
 
 
 def _refuse_selections(script: Script, hint: str) -> None:
+    """Refuse a script that leaves documents out, orders them or changes them in a way of its own."""
+    maps = []
     for call in script.calls:
-        if isinstance(call.func, ast.Attribute) and call.func.attr in _SELECTS:
-            over_the_result = call.func.attr == "shard" and keyword(call, "num_shards") is not None
-            if not over_the_result and not script.paths(call.func):
-                what = f"`.{call.func.attr}(...)` chooses or orders the documents"
-                raise untellable(script, call, what, f"{hint} --where CONDITION, --limit-documents N or --shuffle SEED")
+        method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+        paths = script.paths(call.func)
+        of_data = not paths or any(path.startswith("datasets.") or path.endswith(".shuffle") for path in paths)
+        if method == "map" and of_data:
+            maps.append(call)
+        elif method in _SELECTS and of_data and keyword(call, "num_shards") is None:
+            what = f"`.{method}(...)` chooses, orders or renames what is prepared"
+            raise untellable(script, call, what, f"{hint} --where CONDITION, --limit-documents N or --shuffle SEED")
+    if len(maps) > 1:
+        raise untellable(script, maps[1], "the documents go through a second function", hint)
+    for node in script.nodes:
+        if isinstance(node, ast.Break | ast.Continue):
+            raise untellable(script, node, "documents may be left out here", f"{hint} --where CONDITION")
 
 
 def _tokenizer(script: Script, calls: list[ast.Call], hint: str) -> Value:
@@ -145,18 +156,14 @@ def _tokenizer(script: Script, calls: list[ast.Call], hint: str) -> Value:
         what = "no tokenizer is loaded" if not names else f"several tokenizers are loaded: {', '.join(names)}"
         raise RecipeError(f"`{script.filename}`: {what}", hint=f"{hint} --tokenizer NAME")
     call = next(iter(names.values()))
-    value = constant(script, call.args[0])
-    if any("tiktoken" in path for path in script.paths(call.func)):
-        if not any(path.endswith("encoding_for_model") for path in script.paths(call.func)):
-            return call.args[0]
-        from tiktoken import encoding_name_for_model
-
-        return f'"{encoding_name_for_model(str(value))}"'
-    if isinstance(value, str) and (value.endswith(".json") or value in ("gpt2", "openai-community/gpt2")):
-        return '"gpt2"' if value.endswith("gpt2") else call.args[0]
-    raise untellable(
-        script, call, "which tokenizer this is cannot be told", f"{hint} --tokenizer path/to/tokenizer.json"
-    )
+    name = tokenizer_argument(script, call)
+    if name is None and constant(script, call.args[0]) in ("gpt2", "openai-community/gpt2"):
+        name = '"gpt2"'
+    if name is None:
+        what = "which tokenizer this is cannot be told"
+        raise untellable(script, call, what, f"{hint} --tokenizer path/to/tokenizer.json")
+    # The expression itself where it is one: its names are looked up where the new call stands.
+    return call.args[0] if name == script.text(call.args[0]) else name
 
 
 def _text_column(script: Script, hint: str) -> str:

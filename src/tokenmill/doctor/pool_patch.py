@@ -24,8 +24,10 @@ def without_pools(script: Script, *, processes: bool) -> str:
     for call in calls:
         assert isinstance(call.func, ast.Attribute)
         if call.func.attr not in _ENDINGS:
-            edits.append(replaced(script.source, call, _map_call(script, call, processes)))
+            edits.append(replaced(script.source, call, map_call(script, call, processes)))
     script = Script(edited(script.source, edits), script.filename)
+    while (ending := _first_ending(script, processes)) is not None:
+        script = Script(edited(script.source, [statement_removed(script, ending)]), script.filename)
     while (constructor := _first_pool(script, processes)) is not None:  # one at a time: they may stand in one another
         script = Script(edited(script.source, _unmade(script, constructor, processes)), script.filename)
     return script.source
@@ -36,13 +38,22 @@ def _first_pool(script: Script, processes: bool) -> ast.Call | None:
     return next((call for call in script.calls if any(matches(script, call.func, kind) for kind in kinds)), None)
 
 
+def _first_ending(script: Script, processes: bool) -> ast.stmt | None:
+    """The first `pool.close()` or its like."""
+    for call in script.calls:
+        statement = script.parents[call]
+        if _owner_is_pool(script, call, processes) and isinstance(statement, ast.Expr):
+            return statement
+    return None
+
+
 def _owner_is_pool(script: Script, call: ast.Call, processes: bool) -> bool:
     if not isinstance(call.func, ast.Attribute):
         return False
     return is_pool(script, call.func.value) or (not processes and is_executor(script, call.func.value))
 
 
-def _map_call(script: Script, call: ast.Call, processes: bool) -> str:
+def map_call(script: Script, call: ast.Call, processes: bool) -> str:
     """What to write for `pool.imap(f, items, chunksize=16)` and its like."""
     assert isinstance(call.func, ast.Attribute)
     method = call.func.attr
@@ -64,7 +75,9 @@ def _map_call(script: Script, call: ast.Call, processes: bool) -> str:
     if not processes:
         mapped = f"map({text['func']}, {text['iterable']})"
     else:
-        options = _pool_options(script, constructors[0])
+        # A name that is used again stands for the pool made last.
+        constructor = max(constructors, key=lambda made: (made.lineno <= call.lineno, made.lineno))
+        options = _pool_options(script, constructor)
         if "chunksize" in text:
             options["chunksize"] = text["chunksize"]
         arguments = [text["func"], text["iterable"], *(f"{name}={value}" for name, value in options.items())]
@@ -81,7 +94,7 @@ def _pool_options(script: Script, constructor: ast.Call) -> dict[str, str]:
 
 
 def _unmade(script: Script, constructor: ast.Call, processes: bool) -> list[Edit]:
-    """Take out a pool: the `with` around its work, or the assignment, and the calls that end it."""
+    """Take out a pool that nothing uses any more: the `with` around its work, or the assignment."""
     source, holder = script.source, script.parents[constructor]
     edits = []
     initializer = keyword(constructor, "initializer")
@@ -100,14 +113,8 @@ def _unmade(script: Script, constructor: ast.Call, processes: bool) -> list[Edit
             script, constructor, "what is done with this pool cannot be told", "write `with Pool(n) as pool:`"
         )
     for node in script.nodes:
-        if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load):
-            continue
-        if constructor in script.values(node):
-            call = script.parents[script.parents[node]]
-            statement_of_call = script.parents.get(call)
-            if not (isinstance(call, ast.Call) and isinstance(statement_of_call, ast.Expr)):
-                raise untellable(script, node, "what is done with the pool here cannot be told")
-            edits.append(statement_removed(script, statement_of_call))
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and constructor in script.values(node):
+            raise untellable(script, node, "what is done with the pool here cannot be told")
     return edits
 
 

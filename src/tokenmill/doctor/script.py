@@ -38,6 +38,9 @@ from tokenmill.doctor.engines import (
     token_lists,
 )
 from tokenmill.doctor.names import Script
+from tokenmill.doctor.pool_patch import map_call
+from tokenmill.doctor.tokenizer_patch import tokenizer_argument
+from tokenmill.errors import RecipeError
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -99,7 +102,7 @@ def _captured_encoders(script: Script) -> Iterator[Fault]:
             "forkserver alike. It needs tiktoken < 0.6 and a closure or an argument; a global of the module is not "
             "pickled. "
             + (f"Installed here: tiktoken {installed}." if installed else "tiktoken is not installed here."),
-            f"{_bound_name(script, value)} = tokenmill.Tokenizer({_loaded_name(script, value)})",
+            _tokenizer_line(script, value),
         )
 
 
@@ -112,7 +115,7 @@ def _unpicklable_engines(script: Script) -> Iterator[Fault]:
             f"`{script.text(value)}` is {kind} on its way to another process",
             "no version of it can be pickled: `cannot pickle 'builtins.CoreBPE' object`, or 'builtins.BPETokenizer'. "
             "tokenmill.Tokenizer goes as its name, and loads its engine over there",
-            f"{_bound_name(script, value)} = tokenmill.Tokenizer({_loaded_name(script, value)})",
+            _tokenizer_line(script, value),
         )
 
 
@@ -159,7 +162,7 @@ def _pools(script: Script) -> Iterator[Fault]:
                 "when a worker dies (out of memory, or at 999,999 whitespace characters in a row, where "
                 "tiktoken panics), the Pool starts another, the lost work never comes back, and the script hangs "
                 "forever",
-                "for tokens in tokenmill.imap(tokenize, documents, processes=8, chunksize=16):",
+                _imap_line(script, call),
             )
 
 
@@ -171,8 +174,7 @@ def _loads_per_document(script: Script) -> Iterator[Fault]:
             f"`{script.text(call.func)}` is called once for every document",
             "transformers and tokenizers read their files each time, which takes longer than to encode a document. "
             "tiktoken reads its own in the first call of each process, and looks its encoding up in the others",
-            f"{_assigned_name(script, call)} = tokenmill.Tokenizer({_first_argument(script, call)})"
-            "  # above the function",
+            _load_line(script, call) + "  # above the function",
         )
 
 
@@ -200,11 +202,25 @@ def _bound_name(script: Script, node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else _assigned_name(script, node)
 
 
-def _first_argument(script: Script, call: ast.Call) -> str:
-    return script.text(call.args[0]) if call.args else '"gpt2"'
+def _tokenizer_line(script: Script, value: ast.expr) -> str:
+    """The line that makes the tokenizer which this expression stands for, as tokenmill's."""
+    call = loading_call(script, value)
+    name = tokenizer_argument(script, call) if call is not None else None
+    return f"{_bound_name(script, value)} = tokenmill.Tokenizer({name or 'NAME'})"
 
 
-def _loaded_name(script: Script, node: ast.expr) -> str:
-    call = loading_call(script, node)
-    plain = call is not None and not any("gigatoken" in path for path in script.paths(call.func))
-    return _first_argument(script, call) if call is not None and plain else '"gpt2"'
+def _load_line(script: Script, call: ast.Call) -> str:
+    name = tokenizer_argument(script, call)
+    if name is None:  # what it loads depends on the document, or is no file of ours: keep it after the first time
+        return f"load_tokenizer = functools.lru_cache({script.text(call.func)})"
+    return f"{_assigned_name(script, call)} = tokenmill.Tokenizer({name})"
+
+
+def _imap_line(script: Script, pool: ast.Call) -> str:
+    for call in script.calls:
+        if isinstance(call.func, ast.Attribute) and pool in script.values(call.func.value):
+            try:
+                return map_call(script, call, True)
+            except RecipeError:
+                continue
+    return "tokenmill.imap(function, items, processes=8, chunksize=16)"

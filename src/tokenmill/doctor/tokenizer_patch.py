@@ -57,32 +57,49 @@ def lazy_tokenizers(script: Script) -> str:
 
 def _made(script: Script, call: ast.Call) -> str | None:
     """The tokenmill.Tokenizer to write for a call that makes a tokenizer; None for any other call."""
+    if matches(script, call.func, _CORE_BPE):
+        loading = loading_call(script, call.args[0]) if call.args else None
+        name = tokenizer_argument(script, loading) if loading is not None else None
+    elif any(matches(script, call.func, kind) for kind in (_GET, _FOR_MODEL, _GIGATOKEN)):
+        name = tokenizer_argument(script, call)
+    else:
+        return None
+    if name is None:
+        what = f"which of tokenmill's tokenizers `{script.text(call)}` is cannot be told"
+        raise untellable(script, call, what, "see `tokenmill tokenizers`")
+    return f"tokenmill.Tokenizer({name})"
+
+
+def tokenizer_argument(script: Script, call: ast.Call) -> str | None:
+    """The arguments of the tokenmill.Tokenizer that is what this call loads, as text; None if it cannot be told."""
     first = call.args[0] if call.args else call.keywords[0].value if call.keywords else None
     if first is None:
         return None
     if matches(script, call.func, _GET):
-        if isinstance(first, ast.Constant) and first.value not in VOCABULARIES:
-            raise untellable(
-                script, call, f"tokenmill has no tokenizer {script.text(first)}", "see `tokenmill tokenizers`"
-            )
-        return f"tokenmill.Tokenizer({script.text(first)})"
-    if matches(script, call.func, _FOR_MODEL):
-        if not isinstance(first, ast.Constant):
-            raise untellable(script, call, f"which encoding is that of the model `{script.text(first)}`?", _BY_HAND)
-        from tiktoken import encoding_name_for_model
-
-        return f'tokenmill.Tokenizer("{encoding_name_for_model(str(first.value))}")'
-    if matches(script, call.func, _CORE_BPE):
-        loading = loading_call(script, first)
-        if loading is None or not loading.args:
-            raise untellable(script, call, "the name of this CoreBPE's encoding cannot be told", _BY_HAND)
-        return f"tokenmill.Tokenizer({script.text(loading.args[0])})"
+        known = not isinstance(first, ast.Constant) or first.value in VOCABULARIES
+        return script.text(first) if known else None
+    values = script.values(first)
+    name = values[0].value if len(values) == 1 and isinstance(values[0], ast.Constant) else None
+    if matches(script, call.func, _FOR_MODEL) and isinstance(name, str):
+        return _encoding_of_model(name)
     if matches(script, call.func, _GIGATOKEN):
-        return f"tokenmill.Tokenizer({_gigatoken_name(script, call, first)})"
+        return _gigatoken_name(script, call, first)
+    if isinstance(name, str) and name.endswith(".json"):
+        return script.text(first)
     return None
 
 
-def _gigatoken_name(script: Script, call: ast.Call, first: ast.expr) -> str:
+def _encoding_of_model(model: str) -> str | None:
+    from tiktoken import encoding_name_for_model
+
+    try:
+        name = encoding_name_for_model(model)
+    except KeyError:
+        return None
+    return f'"{name}"' if name in VOCABULARIES else None
+
+
+def _gigatoken_name(script: Script, call: ast.Call, first: ast.expr) -> str | None:
     values = script.values(first)
     name = str(values[0].value) if len(values) == 1 and isinstance(values[0], ast.Constant) else ""
     if name.endswith(".json"):
@@ -95,7 +112,7 @@ def _gigatoken_name(script: Script, call: ast.Call, first: ast.expr) -> str:
         for pattern, vocabulary in VOCABULARIES.items():
             if vocabulary.pretokenizer == pretokenizer.value:
                 return f'{script.text(first)}, "{pattern}"'
-    raise untellable(script, call, "which tokenizer gigatoken loads here cannot be told", _BY_HAND)
+    return None
 
 
 def _answer(script: Script, node: ast.Attribute, inside: bool) -> list[Edit]:
@@ -133,6 +150,7 @@ def loaded_once(script: Script) -> str:
     """Return the source with the tokenizers that were loaded for every document loaded once, above the function."""
     edits: list[Edit] = []
     placed: set[str] = set()
+    loaders: dict[str, str] = {}  # what loads, and the name of its cached twin
     for call in [*loads_per_document(script, _OURS), *loads_per_document(script, LOADER)]:
         statement = next(outer for outer in script.ancestors(call) if isinstance(outer, ast.stmt))
         around = [outer for outer in script.ancestors(call) if isinstance(outer, FUNCTIONS)]
@@ -146,14 +164,21 @@ def loaded_once(script: Script) -> str:
             edits.append(statement_removed(script, statement))
         elif all(_is_of_module(script, name) for name in ast.walk(call.func) if isinstance(name, ast.Name)):
             # What it loads depends on the document, or is not always wanted: kept after the first time.
-            text = f"{indent}load_tokenizer = functools.lru_cache({script.text(call.func)})\n"
-            edits.append(replaced(script.source, call.func, "load_tokenizer"))
+            loader = loaders.setdefault(script.text(call.func), _fresh_name(script, len(loaders)))
+            text = f"{indent}{loader} = functools.lru_cache({script.text(call.func)})\n"
+            edits.append(replaced(script.source, call.func, loader))
         else:
             raise untellable(script, call, "how to load this tokenizer only once cannot be told", _BY_HAND)
         if text not in placed:
             placed.add(text)
             edits.append(lines_edit(script.source, line, line - 1, text + gap))
     return edited(script.source, edits)
+
+
+def _fresh_name(script: Script, index: int) -> str:
+    taken = {node.id for node in script.nodes if isinstance(node, ast.Name)}
+    names = (f"load_tokenizer{number or ''}" for number in range(len(taken) + index + 2))
+    return [name for name in names if name not in taken][index]
 
 
 def _can_move(script: Script, statement: ast.stmt, call: ast.Call) -> bool:
