@@ -277,3 +277,31 @@ def test_a_patch_names_the_file_from_where_one_stands(tmp_path, monkeypatch):
     names = ["data/prepare.py", str(tmp_path / "data/prepare.py"), "../prepare.py", "/elsewhere/prepare.py"]
     heads = [script_patch(source, name, 2).splitlines()[0] for name in names]
     assert heads == ["--- a/data/prepare.py"] * 2 + ["--- a/prepare.py"] * 2
+
+
+EOT_AT_A_SIDE = """
+import numpy as np, tiktoken
+from datasets import load_dataset
+enc = tiktoken.get_encoding("gpt2")
+shard_size = 10
+for i, row in enumerate(load_dataset("parquet", data_files="a.parquet", split="train")):
+    tokens = []
+    {}
+    split = "val" if i == 0 else "train"
+    np.save(f"edu_{{split}}_{{i:06d}}", np.array(tokens))
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "eot"),
+    [
+        ('tokens.append(enc.eot_token); tokens.extend(enc.encode_ordinary(row["text"]))', None),  # npy has it first
+        ('tokens = [enc.eot_token] + enc.encode_ordinary(row["text"])', None),
+        ('tokens = enc.encode_ordinary(row["text"]) + [enc.eot_token]', "last"),
+        ('tokens = enc.encode_ordinary(row["text"]); tokens.append(50256)', "last"),
+        ('tokens = enc.encode_ordinary(row["text"])', "none"),
+    ],
+)
+def test_way_3_puts_end_of_text_where_the_script_does(lines, eot):
+    diff = script_patch(EOT_AT_A_SIDE.format(lines), "a.py", 3)
+    assert re.findall(r'eot="(\w+)"', diff) == ([eot] if eot else [])

@@ -39,9 +39,10 @@ class Intent(NamedTuple):
 def script_intent(script: Script) -> Intent:
     """Return the tokenmill.prepare call that does what the script does."""
     tokenizer_calls = [call for call in script.calls if matches(script, call.func, LOADER)]
+    # The source first: for data of the Hub there is a script of ours, whatever this one writes.
+    anchor, files, extra = _source(script, "tokenmill prepare FILES -o OUT")
     writer, arguments = script_output(script)
     hint = f"tokenmill prepare FILES -o OUT --format {str(arguments['format']).strip(chr(34))}"
-    anchor, files, extra = _source(script, hint)
     _refuse_selections(script, hint)
     told: dict[str, Value] = {"sources": files, "out": arguments.pop("out"), **arguments}
     told["tokenizer"] = _tokenizer(script, tokenizer_calls, hint)
@@ -188,8 +189,8 @@ def _end_of_text(script: Script, shard_format: str) -> dict[str, Value]:
     places = set()
     for node in script.nodes:
         match node:
-            case ast.Call(ast.Attribute(attr="append"), [value]) if _is_eot(script, value):
-                places.add("last")
+            case ast.Call(ast.Attribute(owner, "append"), [value]) if _is_eot(script, value):
+                places.add("first" if _grows_after(script, node, owner) else "last")
             case ast.List([first, *_], ast.Load()) if _is_eot(script, first):
                 parent = script.parents[node]
                 places.add("last" if isinstance(parent, ast.BinOp) and parent.right is node else "first")
@@ -199,6 +200,15 @@ def _end_of_text(script: Script, shard_format: str) -> dict[str, Value]:
         )
     place = places.pop() if places else "none"
     return {} if place == ("last" if "nanogpt" in shard_format else "first") else {"eot": f'"{place}"'}
+
+
+def _grows_after(script: Script, append: ast.Call, owner: ast.expr) -> bool:
+    """Whether more is put behind what was appended, in the lines that follow: `all.append(eot); all.extend(tokens)`."""
+    statement = script.parents[append]
+    blocks = [block for _, block in ast.iter_fields(script.parents[statement]) if isinstance(block, list)]
+    block = next((block for block in blocks if statement in block), [statement])
+    name = re.escape(ast.unparse(owner))
+    return any(re.match(rf"{name}(\.extend\(| \+= )", ast.unparse(s)) for s in block[block.index(statement) + 1 :])
 
 
 def _is_eot(script: Script, node: ast.expr) -> bool:

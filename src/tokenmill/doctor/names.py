@@ -22,7 +22,7 @@ from tokenmill.errors import SourceError
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 SCOPES = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-MAX_STEPS = 12  # from a name to what it was made from; a longer way is a loop
+MAX_PATH = 200  # characters: a longer path is a chain of calls that no check asks for
 
 
 class Binding(NamedTuple):
@@ -50,6 +50,11 @@ class Script:
         self.nodes: list[ast.AST] = []  # in the order of the text
         self.bindings: dict[ast.AST, dict[str, list[Binding]]] = {}
         self.global_names: dict[ast.AST, set[str]] = {}
+        self._calls_to: dict[ast.AST, list[ast.Call]] = {}
+        # What was found out about an expression. An empty entry stands there meanwhile: a name may come from itself.
+        self._values: dict[ast.AST, list[ast.expr]] = {}
+        self._functions: dict[ast.AST, list[Function]] = {}
+        self._paths: dict[ast.AST, set[str]] = {}
         self._read(self.tree, self.tree)
         self.calls = [node for node in self.nodes if isinstance(node, ast.Call)]
 
@@ -130,10 +135,14 @@ class Script:
 
     def calls_to(self, function: ast.AST) -> list[ast.Call]:
         """The calls in this file that name the function."""
-        return [call for call in self.calls if isinstance(call.func, ast.Name) and function in self._named(call.func)]
-
-    def _named(self, name: ast.Name) -> list[ast.AST | None]:
-        return [b.node if b.how == "function" else b.value for b in self.lookup(name)]
+        if not self._calls_to:
+            for call in self.calls:
+                if isinstance(call.func, ast.Name):
+                    for b in self.lookup(call.func):
+                        called = b.node if b.how == "function" else b.value
+                        if isinstance(called, FUNCTIONS):
+                            self._calls_to.setdefault(called, []).append(call)
+        return self._calls_to.get(function, [])
 
     def arguments(self, parameter: ast.arg) -> list[ast.expr]:
         """What a parameter may be: the arguments of the calls in this file, and its default where they leave it out."""
@@ -152,72 +161,73 @@ class Script:
             given.append(named.get(parameter.arg))
         return [value for value in given if value is not None]
 
-    def values(self, node: ast.expr, steps: int = 0) -> list[ast.expr]:
+    def _meanings(self, name: ast.Name) -> list[ast.expr]:
+        """The expressions that give a name its value."""
+        bindings = self.lookup(name)
+        found = [b.value for b in bindings if b.how == "value" and b.value is not None]
+        return found + [value for b in bindings if isinstance(b.node, ast.arg) for value in self.arguments(b.node)]
+
+    def values(self, node: ast.expr) -> list[ast.expr]:
         """The expressions, no names among them, that the expression may stand for."""
-        if steps > MAX_STEPS:
-            return []
-        if isinstance(node, ast.IfExp):
-            return [value for branch in (node.body, node.orelse) for value in self.values(branch, steps + 1)]
-        if not isinstance(node, ast.Name):
-            return [node]
-        found: list[ast.expr] = []
-        for binding in self.lookup(node):
-            if binding.how == "value" and binding.value is not None:
-                found += self.values(binding.value, steps + 1)
-            elif isinstance(binding.node, ast.arg):
-                found += [v for value in self.arguments(binding.node) for v in self.values(value, steps + 1)]
-        return found
+        if node not in self._values:
+            self._values[node] = []
+            inner = [node]
+            if isinstance(node, ast.IfExp):
+                inner = [value for branch in (node.body, node.orelse) for value in self.values(branch)]
+            elif isinstance(node, ast.Name):
+                inner = [value for meaning in self._meanings(node) for value in self.values(meaning)]
+            self._values[node] = list(dict.fromkeys(inner))
+        return self._values[node]
 
-    def functions(self, node: ast.expr | None, steps: int = 0) -> list[Function]:
+    def functions(self, node: ast.expr) -> list[Function]:
         """The functions of this file that the expression may stand for; `partial(f, ...)` stands for `f`."""
-        if steps > MAX_STEPS:
-            return []
-        inner: list[ast.expr] = []
-        match node:
-            case ast.Lambda():
-                return [node]
-            case ast.IfExp(_, first, second):
-                inner = [first, second]
-            case ast.Call(func, [wrapped, *_]) if self.stands_for(func, {"functools.partial"}):
-                inner = [wrapped]
-            case ast.Name():
-                bindings = self.lookup(node)
-                found: list[Function] = [
-                    b.node for b in bindings if isinstance(b.node, ast.FunctionDef | ast.AsyncFunctionDef)
-                ]
-                inner = [b.value for b in bindings if b.how == "value" and b.value is not None]
-                inner += [v for b in bindings if isinstance(b.node, ast.arg) for v in self.arguments(b.node)]
-                return list(dict.fromkeys(found + [f for v in inner for f in self.functions(v, steps + 1)]))
-        return [function for value in inner for function in self.functions(value, steps + 1)]
+        if node not in self._functions:
+            self._functions[node] = []
+            found: list[Function] = []
+            inner: list[ast.expr] = []
+            match node:
+                case ast.Lambda():
+                    found = [node]
+                case ast.IfExp(_, first, second):
+                    inner = [first, second]
+                case ast.Call(func, [wrapped, *_]) if self.stands_for(func, {"functools.partial"}):
+                    inner = [wrapped]
+                case ast.Name():
+                    nodes = [binding.node for binding in self.lookup(node)]
+                    found = [n for n in nodes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+                    inner = self._meanings(node)
+            found = found + [function for value in inner for function in self.functions(value)]
+            self._functions[node] = list(dict.fromkeys(found))
+        return self._functions[node]
 
-    def paths(self, node: ast.expr, steps: int = 0) -> set[str]:
+    def paths(self, node: ast.expr) -> set[str]:
         """The dotted paths that the expression may stand for; the value of a call is its path and `()`."""
-        if steps > MAX_STEPS:
-            return set()
+        if node not in self._paths:
+            self._paths[node] = set()
+            self._paths[node] = {path for path in self._found_paths(node) if len(path) <= MAX_PATH}
+        return self._paths[node]
+
+    def _found_paths(self, node: ast.expr) -> set[str]:
+        inner: list[ast.expr] = []
         match node:
             case ast.Name():
                 bindings = self.lookup(node)
                 if not bindings:
                     return {node.id}
                 found = {b.path for b in bindings if b.how == "import"}
-                inner = [b.value for b in bindings if b.how == "value" and b.value is not None]
-                inner += [v for b in bindings if isinstance(b.node, ast.arg) for v in self.arguments(b.node)]
-                return found.union(*(self.paths(value, steps + 1) for value in inner))
+                return found.union(*(self.paths(value) for value in self._meanings(node)))
             case ast.Attribute(value, attribute):
-                return {f"{path}.{attribute}" for path in self.paths(value, steps + 1)}
+                return {f"{path}.{attribute}" for path in self.paths(value)}
             case ast.Call(func):
-                found = {f"{path}()" for path in self.paths(func, steps + 1)}
-                for function in self.functions(func, steps + 1):
-                    for returned in self.returned(function):
-                        found |= self.paths(returned, steps + 1)
-                return found
+                returned = [value for function in self.functions(func) for value in self.returned(function)]
+                return {f"{path}()" for path in self.paths(func)}.union(*(self.paths(value) for value in returned))
             case ast.IfExp(_, first, second):
-                return self.paths(first, steps + 1) | self.paths(second, steps + 1)
+                inner = [first, second]
             case ast.BoolOp(_, values):
-                return set().union(*(self.paths(value, steps + 1) for value in values))
+                inner = values
             case ast.NamedExpr(_, value):
-                return self.paths(value, steps + 1)
-        return set()
+                inner = [value]
+        return set().union(*(self.paths(value) for value in inner))
 
     def returned(self, function: Function) -> list[ast.expr]:
         """What the function returns."""
