@@ -61,6 +61,10 @@ class Documents:
         skipped = {reason: rows[rows < n_rows] for reason, rows in self.skipped.items()}
         return Documents(self.texts.slice(0, n_documents), self.rows[:n_documents], n_rows, skipped)
 
+    def slice(self, start: int, stop: int) -> Documents:
+        """The documents `start` to `stop`, without the rows around them."""
+        return Documents(self.texts.slice(start, stop - start), self.rows[start:stop], 0)
+
     def shifted(self, n_rows: int) -> Documents:
         """The same, with all rows counted from so many rows before."""
         skipped = {reason: rows + np.uint32(n_rows) for reason, rows in self.skipped.items()}
