@@ -28,10 +28,16 @@ def n_different(tokenizer: Tokenizer, texts) -> int:
     array = pa.array(texts, pa.large_string()) if isinstance(texts, list) else texts.cast(pa.large_string())
     documents = Documents(array, np.arange(len(array), dtype=np.uint32), len(array))
     fast, right = tokenizer.engine.encode(documents), tokenizer.reference.encode(documents)
-    if np.array_equal(fast.doc_lengths, right.doc_lengths) and np.array_equal(fast.ids, right.ids):
+    ids = np.split(right.ids, np.cumsum(right.doc_lengths)[:-1])
+    # One document goes another way through the engine than many; a tenth of them is enough.
+    alone = all(
+        np.array_equal(tokenizer.engine.encode(documents.slice(i, i + 1)).ids, ids[i]) for i in range(0, len(ids), 10)
+    )
+    if alone and np.array_equal(fast.doc_lengths, right.doc_lengths) and np.array_equal(fast.ids, right.ids):
         return 0
     texts = array.to_pylist()
-    different = [t for t in texts if tokenizer.encode(t) != tokenizer.reference.encode_one(t).tolist()]
+    by_batch = tokenizer.encode_batch(texts)
+    different = [t for i, t in enumerate(texts) if not by_batch[i] == tokenizer.encode(t) == ids[i].tolist()]
     print(f"{tokenizer!r} differs:", *[ascii(text[:200]) for text in different[:5]], sep="\n  ")
     return len(different)
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tokenmill.inspect import Document, Shards, open_shards
     from tokenmill.manifest import Manifest
     from tokenmill.mill import prepare, prepare_recipe
+    from tokenmill.pools import imap
     from tokenmill.recipe import Recipe, RunOptions
     from tokenmill.tokenizers import Tokenizer
     from tokenmill.verification import Verification, verify
@@ -34,6 +35,7 @@ _HOMES = {
     "TokenmillError": "tokenmill.errors",
     "Verification": "tokenmill.verification",
     "forecast": "tokenmill.forecasting",
+    "imap": "tokenmill.pools",
     "open_shards": "tokenmill.inspect",
     "prepare": "tokenmill.mill",
     "prepare_recipe": "tokenmill.mill",
@@ -52,6 +54,7 @@ __all__ = [
     "Verification",
     "__version__",
     "forecast",
+    "imap",
     "open_shards",
     "prepare",
     "prepare_recipe",

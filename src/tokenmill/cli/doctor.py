@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from importlib import import_module
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -109,11 +108,14 @@ def show_script(paths: tuple[str, ...], way: int | None, as_json: bool) -> int:
     (name,) = paths
     if Path(name).suffix != ".py":
         raise click.UsageError(f"`{name}` is no Python script; to scan a corpus, pass `--input {name}`")
+    from tokenmill.doctor.patches import script_patch
+    from tokenmill.doctor.script import script_faults
+
     source = script_text(name)
     if way is not None:
-        click.echo(import_module("tokenmill.doctor.patches").script_patch(source, name, way), nl=False)
+        click.echo(script_patch(source, name, way), nl=False)
         return 0
-    faults = import_module("tokenmill.doctor.script").script_faults(source, name)
+    faults = script_faults(source, name)
     if as_json:
         print_json({"ok": not faults, "file": name, "faults": faults})
     elif not faults:

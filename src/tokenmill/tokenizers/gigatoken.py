@@ -41,6 +41,17 @@ class GigatokenEngine:
         self._reference = reference
 
     def encode(self, documents: Documents) -> Tokens:
+        tokens = self._one(documents) if len(documents) == 1 else self._batch(documents)
+        odd = {*self._odd_code_points.documents(documents).tolist(), *self._matched_words.documents(documents)}
+        return self._with_reference_ids(tokens, documents, sorted(odd)) if odd else tokens
+
+    def _one(self, documents: Documents) -> Tokens:
+        """Encode one document: 50 us instead of the 850 that arrays of strings cost, however short it is."""
+        start, stop = documents.text_offsets.tolist()
+        ids = self._tokenizer.encode(documents.text_bytes[start:stop].tobytes())
+        return Tokens(ids, np.array([len(ids)], dtype=np.int64))
+
+    def _batch(self, documents: Documents) -> Tokens:
         characters = ak.contents.NumpyArray(documents.text_bytes, parameters={"__array__": "char"})
         strings = ak.contents.ListOffsetArray(
             ak.index.Index64(documents.text_offsets), characters, parameters={"__array__": "string"}
@@ -49,9 +60,7 @@ class GigatokenEngine:
         encoded = self._tokenizer.encode_batch(ak.Array(strings), parallel=False).layout
         offsets = np.asarray(encoded.offsets)
         ids = np.asarray(encoded.content.data)[offsets[0] : offsets[-1]]
-        tokens = Tokens(ids, np.diff(offsets))
-        odd = {*self._odd_code_points.documents(documents).tolist(), *self._matched_words.documents(documents)}
-        return self._with_reference_ids(tokens, documents, sorted(odd)) if odd else tokens
+        return Tokens(ids, np.diff(offsets))
 
     def _with_reference_ids(self, tokens: Tokens, documents: Documents, odd: list[int]) -> Tokens:
         """Put the reference's ids in the place of ours for the documents `odd`."""
