@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from tokenmill.errors import RecipeError, WorkerError
-from tokenmill.executors.processes import exit_in_words
+from tokenmill.executors.deaths import exit_in_words
 from tokenmill.recipe import RunOptions
 
 Item = TypeVar("Item")
