@@ -199,6 +199,7 @@ LOCAL = HUB.replace(
         (("shard_size = 10", ""), "how many tokens make a shard cannot be told"),
         (('enc = tiktoken.get_encoding("gpt2")', "enc = mine()"), "no tokenizer is loaded"),
         (("load_dataset(", "my_own("), "the files it reads cannot be told"),
+        (('"parquet"', '"text"'), "`datasets` makes empty documents of blank lines"),
     ],
 )
 def test_way_3_refuses_what_cannot_be_told(change, message):
