@@ -18,7 +18,7 @@ import tokenmill
 from tokenmill.verification import verify
 
 TEXTS = [f"document {i} has some words of its own, such as {i * 7919}" for i in range(30)]
-FORMATS = {"nanogpt": {"val": 2}, "llmc": {"shard_tokens": 100}, "npy": {"shard_tokens": 100, "shuffle": 3, "val": 3}}
+FORMATS = {"nanogpt": {"val": 2}, "llmc": {"shard_tokens": 100}, "npy": {"shard_tokens": 100, "shuffle": "keyed:3", "val": 3}}
 
 
 def run_verify(*arguments: object) -> subprocess.CompletedProcess:
