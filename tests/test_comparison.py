@@ -18,7 +18,11 @@ import tokenmill
 from tokenmill.verification import verify
 
 TEXTS = [f"document {i} has some words of its own, such as {i * 7919}" for i in range(30)]
-FORMATS = {"nanogpt": {"val": 2}, "llmc": {"shard_tokens": 100}, "npy": {"shard_tokens": 100, "shuffle": "keyed:3", "val": 3}}
+FORMATS = {
+    "nanogpt": {"val": 2},
+    "llmc": {"shard_tokens": 100},
+    "npy": {"shard_tokens": 100, "shuffle": "keyed:3", "val": 3},
+}
 
 
 def run_verify(*arguments: object) -> subprocess.CompletedProcess:
@@ -47,18 +51,18 @@ def test_a_wrong_token_under_right_checksums_is_named(shard_format, level, tmp_p
     assert verify(out, level).ok
     shards = tokenmill.open_shards(out)
     document = shards[7]
-    name, itemsize = document.shard, 2
+    name, itemsize, right = document.shard, 2, int(document.tokens[3])  # the tokens are a view of the file
     data = bytearray((out / name).read_bytes())
     n_tokens = next(shard.n_tokens for shard in shards.manifest.shards if shard.file == name)
     place = len(data) - (n_tokens - document.start - 3) * itemsize
-    assert int.from_bytes(data[place : place + 2], "little") == document.tokens[3]
+    assert int.from_bytes(data[place : place + 2], "little") == right
     data[place : place + 2] = (11).to_bytes(2, "little")
     (out / name).write_bytes(data)
     seal_again(out)
     (problem,) = verify(out, level).problems
     assert problem == (
         f"{name}: document 7 (`{source}` row {document.row:,}): its token 3 (token {document.start + 3:,} from the"
-        f" beginning of that shard) is 11, expected {document.tokens[3]}"
+        f" beginning of that shard) is 11, expected {right}"
     )
 
 
