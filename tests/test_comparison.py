@@ -63,8 +63,8 @@ def test_a_wrong_token_under_right_checksums_is_named(shard_format, level, tmp_p
     seal_again(out)
     (problem,) = verify(out, level).problems
     assert problem == (
-        f"{name}: document {document.number} (`{source}` row {document.row:,}): its token 3 (token {document.start + 3:,} from the"
-        f" beginning of that shard) is 11, expected {right}"
+        f"{name}: document {document.number} (`{source}` row {document.row:,}): its token 3"
+        f" (token {document.start + 3:,} from the beginning of that shard) is 11, expected {right}"
     )
 
 
