@@ -27,9 +27,10 @@ from tokenmill.encode import Job, encode_unit
 from tokenmill.errors import DataError
 from tokenmill.journal import Journal, ShardSealed, UnitDone
 from tokenmill.plan import Plan
-from tokenmill.recipe import Recipe, RunOptions, recipe_dtype, shuffle_kind_and_seed
+from tokenmill.recipe import Recipe, RunOptions, recipe_dtype, shard_dtype, shuffle_kind_and_seed
 from tokenmill.segments import Stretch, UnitReceipt, read_segment, segment_path
-from tokenmill.shards.writer import ShardReceipt, ShardSequence, SplitRule
+from tokenmill.shards.receipts import ShardReceipt
+from tokenmill.shards.writer import ShardSequence, SplitRule
 from tokenmill.shuffle import Buckets, permutation
 
 
@@ -78,7 +79,8 @@ def assemble(
         sealed.add(shard)
         progress.shard_sealed(shard)
 
-    with ShardSequence(recipe, dtype, out, journal.state.shards, on_shard) as sequence:
+    paths = [entry.path for entry in plan.inputs]
+    with ShardSequence(recipe, np.dtype(shard_dtype(recipe)), out, paths, journal.state.shards, on_shard) as sequence:
         for split, run, n_tokens_done in split_runs(sealed.rest_of(stretches), recipe, n_documents, sealed):
             sequence.append(split, run, n_tokens_done)
             progress.written(len(run.ids) - n_tokens_done)
@@ -108,18 +110,22 @@ class Sealed:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self.n_tokens = sum(shard.n_tokens for shard in journal.state.shards)
-        self.n_documents = sum(shard.n_documents for shard in journal.state.shards)
+        self.n_tokens = self.n_documents = 0
+        for shard in journal.state.shards:
+            self._count(shard)
         self._needed: deque[tuple[int, int, Path]] = deque()  # where in the stream each stretch ends
 
     def add(self, shard: ShardReceipt) -> None:
         """Record a sealed shard, and delete the stretches that lie wholly before its end."""
         self._journal.record(ShardSealed(shard))
-        self.n_tokens += shard.n_tokens
-        self.n_documents += shard.n_documents
+        self._count(shard)
         while self._needed and self.covers(*self._needed[0][:2]):
             self._needed.popleft()[2].unlink(missing_ok=True)
             faults.point("stretch.deleted")
+
+    def _count(self, shard: ShardReceipt) -> None:
+        self.n_tokens += shard.n_tokens + shard.n_dropped_tokens
+        self.n_documents += shard.n_documents + shard.n_dropped_documents
 
     def covers(self, n_tokens: int, n_documents: int) -> bool:
         """Whether the stream up to there is in sealed shards."""

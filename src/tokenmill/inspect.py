@@ -27,7 +27,7 @@ class Document:
     """One document of an output, with end-of-text where the recipe puts it."""
 
     number: int
-    tokens: npt.NDArray[np.unsignedinteger]
+    tokens: npt.NDArray[np.integer]
     split: Split
     shard: str
     start: int  # position of its first token in the shard
@@ -76,7 +76,7 @@ class Shards:
                 for number, entry in enumerate(index.batch(i).to_pylist(), first):
                     yield self._document(shard, number, entry)
 
-    def tokens(self, split: Split | None = None) -> Iterator[npt.NDArray[np.unsignedinteger]]:
+    def tokens(self, split: Split | None = None) -> Iterator[npt.NDArray[np.integer]]:
         """Yield the token ids of each shard, memory-mapped; of one split if it is named."""
         for shard, receipt in enumerate(self.manifest.shards):
             if split in (None, receipt.split):
@@ -108,24 +108,25 @@ class Shards:
             row=entry["row"],
         )
 
-    def _tokens_from(self, shard: int, start: int, length: int) -> npt.NDArray[np.unsignedinteger]:
+    def _tokens_from(self, shard: int, start: int, length: int) -> npt.NDArray[np.integer]:
         """The tokens of a document, which may run on into following shards."""
+        shards = self.manifest.shards
         ids = self._ids(shard)[start : start + length]
-        while len(ids) < length:
+        # Behind the last shard of a split there may be nothing: a tail that filled no sample was dropped.
+        while len(ids) < length and shard + 1 < len(shards) and not shards[shard].n_dropped_tokens:
             shard += 1
             ids = np.concatenate([ids, self._ids(shard)[: length - len(ids)]])
         return ids
 
-    def _map_ids(self, shard: int) -> npt.NDArray[np.unsignedinteger]:
+    def _map_ids(self, shard: int) -> npt.NDArray[np.integer]:
         path = self.out / self.manifest.shards[shard].file
         dtype = np.dtype(self.manifest.tokenizer.dtype).newbyteorder("<")
         try:
-            header = format_named(self.manifest.recipe.format).read_header(path, dtype.itemsize)
+            return format_named(self.manifest.recipe.format).read_ids(path, dtype)
         except FileNotFoundError:
             raise OutputError(
                 f"shard `{path}` is missing", hint=f"`tokenmill verify {self.out}` lists all damage"
             ) from None
-        return np.memmap(path, dtype=dtype, mode="r", offset=header.n_bytes, shape=(header.n_tokens,))
 
     def _map_index(self, shard: int) -> Index:
         return Index(self.out / self.manifest.shards[shard].index.file)

@@ -16,7 +16,7 @@ import msgspec
 
 from tokenmill import faults
 from tokenmill.segments import UnitReceipt
-from tokenmill.shards.writer import ShardReceipt
+from tokenmill.shards.receipts import ShardReceipt
 
 
 class UnitDone(msgspec.Struct, frozen=True, tag="unit"):

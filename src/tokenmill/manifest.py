@@ -10,18 +10,20 @@ import hashlib
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
+import numpy as np
 
 import tokenmill
 from tokenmill.calibrate import EngineChoice
 from tokenmill.errors import DamageError, OutputError
 from tokenmill.journal import State
 from tokenmill.plan import Plan
-from tokenmill.recipe import Recipe, recipe_dtype
+from tokenmill.recipe import Recipe, shard_dtype
 from tokenmill.segments import QUARANTINE, UnitReceipt, quarantine_name
-from tokenmill.shards.writer import FileReceipt, ShardReceipt
+from tokenmill.shards import format_named
+from tokenmill.shards.receipts import FileReceipt, ShardReceipt
 from tokenmill.storage.local import write_whole
 from tokenmill.tokenizers import Tokenizer
 
@@ -37,7 +39,7 @@ class TokenizerRecord(msgspec.Struct, frozen=True):
     identity: str  # a digest of the tokenizer's behavior
     vocab_size: int
     eot_token: int | None
-    dtype: Literal["uint16", "uint32"]
+    dtype: str  # of the ids in the shards: uint16, uint32 or int32
     engine: str
     reason: str  # why this engine
     n_checked_documents: int  # encoded again by the reference, and found equal
@@ -71,7 +73,8 @@ class Totals(msgspec.Struct, frozen=True):
     n_documents: int
     n_text_bytes: int
     n_shards: int
-    n_bytes: int
+    n_bytes: int  # of the files of the format, without our indexes
+    n_dropped_tokens: int  # at the end of splits, where the format has samples and they did not fill one
 
 
 class RunRecord(msgspec.Struct, frozen=True):
@@ -94,6 +97,7 @@ class Manifest(msgspec.Struct, frozen=True):
     tokenizer: TokenizerRecord
     totals: Totals
     shards: tuple[ShardReceipt, ...]
+    closing_files: tuple[FileReceipt, ...]  # of the format, about all shards
     inputs: tuple[InputRecord, ...]
     skipped: dict[str, int]  # documents left out, by reason
     skipped_list: FileReceipt | None  # the broken ones among them, one by one
@@ -123,6 +127,8 @@ def seal(
     """Write SHA256SUMS and, last of all, the manifest."""
     manifest = manifest_of(recipe, plan, engine, state, receipts, shards, run)
     data = msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
+    for name, content in closing_contents(recipe, shards).items():
+        write_whole(out / name, content, "closing")
     if manifest.skipped_list is not None:
         write_whole(out / SKIPPED, skipped_lines(plan, receipts), "skipped")
     write_whole(out / SUMS, sums_text(manifest, data).encode(), "sums")
@@ -140,6 +146,10 @@ def skipped_lines(plan: Plan, receipts: list[UnitReceipt]) -> bytes:
                 lines.append(msgspec.json.encode(entry) + b"\n")
             n_rows_before[span.input] += done.n_rows
     return b"".join(lines)
+
+
+def closing_contents(recipe: Recipe, shards: list[ShardReceipt]) -> dict[str, bytes]:
+    return format_named(recipe.format).closing_files(recipe, np.dtype(shard_dtype(recipe)), shards)
 
 
 def excluded_records(plan: Plan, receipts: list[UnitReceipt]) -> tuple[ExcludedRecord, ...]:
@@ -163,8 +173,8 @@ def excluded_records(plan: Plan, receipts: list[UnitReceipt]) -> tuple[ExcludedR
 
 def sums_text(manifest: Manifest, manifest_data: bytes) -> str:
     """The lines of SHA256SUMS, which `sha256sum -c` reads."""
-    sums = {shard.file: shard.sha256 for shard in manifest.shards}
-    sums |= {shard.index.file: shard.index.sha256 for shard in manifest.shards}
+    sums = {file.file: file.sha256 for shard in manifest.shards for file in shard.files}
+    sums |= {file.file: file.sha256 for file in manifest.closing_files}
     if manifest.skipped_list is not None:
         sums[SKIPPED] = manifest.skipped_list.sha256
     sums[MANIFEST] = hashlib.sha256(manifest_data).hexdigest()
@@ -190,10 +200,12 @@ def manifest_of(
             counts[span.input].update({field: getattr(done, field) for field in COUNTED})
     lines = skipped_lines(plan, receipts)
     n_tokens, n_documents = sum(shard.n_tokens for shard in shards), sum(shard.n_documents for shard in shards)
-    assert n_tokens == sum(receipt.n_tokens for receipt in receipts), (
+    n_dropped = sum(shard.n_dropped_tokens for shard in shards)
+    assert n_tokens + n_dropped == sum(receipt.n_tokens for receipt in receipts), (
         "the shards hold other tokens than the segments did"
     )
-    assert n_documents == sum(receipt.n_documents for receipt in receipts)
+    n_dropped_documents = sum(shard.n_dropped_documents for shard in shards)
+    assert n_documents + n_dropped_documents == sum(receipt.n_documents for receipt in receipts)
     inputs = tuple(
         InputRecord(
             path=entry.path,
@@ -215,7 +227,7 @@ def manifest_of(
             identity=tokenizer.identity,
             vocab_size=tokenizer.vocab_size,
             eot_token=None if recipe.eot_token is None else int(recipe.eot_token),
-            dtype="uint16" if recipe_dtype(recipe) == "<u2" else "uint32",
+            dtype={"<u2": "uint16", "<u4": "uint32", "<i4": "int32"}[shard_dtype(recipe)],
             engine=tokenizer.reference.name if choice.use_reference else tokenizer.engine.name,
             reason=choice.reason,
             n_checked_documents=sum(state.n_checked.values()),
@@ -226,9 +238,14 @@ def manifest_of(
             n_documents=n_documents,
             n_text_bytes=sum(entry.n_text_bytes for entry in inputs),
             n_shards=len(shards),
-            n_bytes=sum(shard.n_bytes for shard in shards),
+            n_bytes=sum(file.n_bytes for shard in shards for file in shard.files[:-1]),
+            n_dropped_tokens=n_dropped,
         ),
         shards=tuple(shards),
+        closing_files=tuple(
+            FileReceipt(name, len(content), hashlib.sha256(content).hexdigest())
+            for name, content in closing_contents(recipe, shards).items()
+        ),
         inputs=inputs,
         skipped=dict(sorted(skipped.items())),
         skipped_list=None if not lines else FileReceipt(SKIPPED, len(lines), hashlib.sha256(lines).hexdigest()),

@@ -13,7 +13,7 @@ from tokenmill.manifest import RunRecord, now
 from tokenmill.plan import Plan
 from tokenmill.recipe import RunOptions
 from tokenmill.segments import UnitReceipt
-from tokenmill.shards.writer import ShardReceipt
+from tokenmill.shards.receipts import ShardReceipt
 
 
 class Progress:

@@ -43,6 +43,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     format: str = "nanogpt"
     name: str | None = None
     shard_tokens: int | None = None
+    sequence_length: int | None = None  # tokens in a sample, for formats that have them
     where: str | None = None  # a condition on other columns, see filters.py
     min_chars: int | None = None
     max_chars: int | None = None
@@ -79,6 +80,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             tokenizer_identity=tokenizer.identity,
             name=self.name or defaults.name,
             shard_tokens=defaults.shard_tokens if self.shard_tokens is None else self.shard_tokens,
+            sequence_length=defaults.sequence_length if self.sequence_length is None else self.sequence_length,
             val=defaults.val if self.val is None else self.val,
             shuffle=self.shuffle or defaults.shuffle,
         )
@@ -126,11 +128,19 @@ class RunOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 def recipe_dtype(recipe: Recipe) -> Literal["<u2", "<u4"]:
-    """The type of the ids of a resolved recipe, end-of-text included, as numpy spells it."""
+    """The type of the ids of a resolved recipe before they are in shards, end-of-text included, as numpy spells it."""
+    return "<u2" if largest_id(recipe) < 2**16 else "<u4"
+
+
+def shard_dtype(recipe: Recipe) -> str:
+    """The type of the ids in the shards: the format's choice."""
+    return format_named(recipe.format).dtype(largest_id(recipe))
+
+
+def largest_id(recipe: Recipe) -> int:
     from tokenmill.tokenizers import Tokenizer
 
-    largest = max(Tokenizer(recipe.tokenizer, recipe.pattern).vocab_size - 1, int(recipe.eot_token or 0))
-    return "<u2" if largest < 2**16 else "<u4"
+    return max(Tokenizer(recipe.tokenizer, recipe.pattern).vocab_size - 1, int(recipe.eot_token or 0))
 
 
 def check_recipe(recipe: Recipe) -> None:
@@ -147,6 +157,7 @@ def check_recipe(recipe: Recipe) -> None:
         raise RecipeError("`separator` and `documents` exclude each other")
     if recipe.shard_tokens is not None and recipe.shard_tokens < 1:
         raise RecipeError(f"shard_tokens must be at least 1, not {recipe.shard_tokens}")
+    check_samples(recipe)
     check_val(recipe)
     if recipe.where is not None:
         Where(recipe.where)
@@ -159,6 +170,22 @@ def check_recipe(recipe: Recipe) -> None:
     assert recipe.shuffle is not None
     shuffle_kind_and_seed(recipe.shuffle)
     format_named(recipe.format).check(recipe)
+
+
+def check_samples(recipe: Recipe) -> None:
+    """Only formats with samples have a sequence length, and their shards hold whole samples."""
+    n_tokens = recipe.sequence_length
+    if format_named(recipe.format).cut != "samples":
+        if n_tokens is not None:
+            raise RecipeError(f"the {recipe.format} format has no samples, so `--sequence-length` has no meaning")
+        return
+    if n_tokens is None or n_tokens < 1:
+        raise RecipeError(f"sequence_length must be at least 1, not {n_tokens}")
+    if recipe.shard_tokens is not None and recipe.shard_tokens % n_tokens:
+        raise RecipeError(
+            f"a shard of {recipe.shard_tokens:,} tokens does not hold whole samples of {n_tokens:,}",
+            hint=f"pass `--shard-tokens {max(1, recipe.shard_tokens // n_tokens) * n_tokens}`",
+        )
 
 
 def check_val(recipe: Recipe) -> None:
@@ -221,7 +248,7 @@ def recipe_from_mapping(mapping: dict[str, object], *, where: str) -> Recipe:
     fields = dict(mapping)
     if isinstance(sources := fields.get("sources"), str):
         fields["sources"] = [sources]
-    for name in ("shard_tokens", "min_chars", "max_chars", "limit_documents", "limit_tokens"):
+    for name in ("shard_tokens", "sequence_length", "min_chars", "max_chars", "limit_documents", "limit_tokens"):
         if isinstance(value := fields.get(name), str):
             fields[name] = parse_count(value)
     if isinstance(val := fields.get("val"), str):

@@ -21,7 +21,7 @@ from tokenmill.errors import DamageError, RecipeError
 from tokenmill.manifest import MANIFEST, SUMS, Manifest, load_manifest, sums_text
 from tokenmill.shards import format_named
 from tokenmill.shards.index import Index
-from tokenmill.shards.writer import FileReceipt, ShardReceipt
+from tokenmill.shards.receipts import FileReceipt, ShardReceipt
 
 READ_BYTES = 1 << 22
 # At most so many differences are listed: where one token is wrong, a million may be.
@@ -59,7 +59,9 @@ def verify(
         raise RecipeError(f"unknown level `{level}`", hint=f"choose one of {', '.join(levels)}")
     out, on_done = Path(out), on_done or (lambda what, done, total: None)
     manifest = load_manifest(out)
-    n_bytes = sum(shard.n_bytes + shard.index.n_bytes for shard in manifest.shards)
+    files = [file for shard in manifest.shards for file in shard.files]
+    others = [*manifest.closing_files, *([manifest.skipped_list] if manifest.skipped_list else [])]
+    n_bytes = sum(file.n_bytes for file in files)
     n_read = 0
 
     def read(n: int) -> None:
@@ -68,11 +70,10 @@ def verify(
         on_done("hashing", n_read, n_bytes)
 
     problems = [*sum_problems(out, manifest), *total_problems(manifest)]
-    if manifest.skipped_list is not None:
-        problems += file_problems(out, manifest.skipped_list, lambda n: None)
+    for file in others:
+        problems += file_problems(out, file, lambda n: None)
     for i, shard in enumerate(manifest.shards):
-        found = list(file_problems(out, FileReceipt(shard.file, shard.n_bytes, shard.sha256), read))
-        found += list(file_problems(out, shard.index, read))
+        found = [problem for file in shard.files for problem in file_problems(out, file, read)]
         if not found and level != "checksums":
             found += [*shard_problems(out, manifest, shard), *index_problems(out, manifest, i)]
             found = found or [*id_problems(out, manifest, i), *eot_problems(out, manifest, i)]
@@ -82,7 +83,7 @@ def verify(
     if level != "checksums" and not problems:
         n_compared, problems, notes = source_problems(out, manifest, level, on_done, workers)
     return Verification(
-        n_files=2 * len(manifest.shards) + 2,
+        n_files=len(files) + len(others) + 2,
         n_bytes=n_bytes,
         n_tokens=manifest.totals.n_tokens,
         n_documents=manifest.totals.n_documents,
@@ -141,14 +142,20 @@ def total_problems(manifest: Manifest) -> Iterator[str]:
     totals = manifest.totals
     if manifest.recipe.fingerprint != manifest.fingerprint:
         yield f"{MANIFEST}: the fingerprint is not that of the recipe"
-    for name in ("n_tokens", "n_documents", "n_bytes"):
+    for name in ("n_tokens", "n_documents", "n_dropped_tokens"):
         total = sum(getattr(shard, name) for shard in manifest.shards)
         if total != getattr(totals, name):
             yield f"{MANIFEST}: {name} is {getattr(totals, name):,} in all, and {total:,} over the shards"
-    for name in ("n_tokens", "n_documents", "n_text_bytes"):
+    n_dropped_documents = sum(shard.n_dropped_documents for shard in manifest.shards)
+    in_all = {
+        "n_tokens": totals.n_tokens + totals.n_dropped_tokens,
+        "n_documents": totals.n_documents + n_dropped_documents,
+        "n_text_bytes": totals.n_text_bytes,
+    }
+    for name, expected in in_all.items():
         total = sum(getattr(entry, name) for entry in manifest.inputs)
-        if total != getattr(totals, name):
-            yield f"{MANIFEST}: {name} is {getattr(totals, name):,} in all, and {total:,} over the inputs"
+        if total != expected:
+            yield f"{MANIFEST}: {name} is {expected:,} in all, and {total:,} over the inputs"
 
 
 def file_problems(out: Path, file: FileReceipt, on_read: Callable[[int], None]) -> Iterator[str]:
@@ -187,14 +194,15 @@ def shard_problems(out: Path, manifest: Manifest, shard: ShardReceipt) -> Iterat
             f"{shard.file}: {header.n_tokens:,} tokens of {header.itemsize} bytes by its header, "
             f"expected {shard.n_tokens:,} of {itemsize}"
         )
-    if header.n_bytes + shard.n_tokens * itemsize != shard.n_bytes:
+    elif len(shard_ids(out, manifest, shard)) != shard.n_tokens:
         yield f"{shard.file}: {shard.n_tokens:,} tokens do not fill {shard.n_bytes:,} bytes"
 
 
 def index_problems(out: Path, manifest: Manifest, shard_index: int) -> Iterator[str]:
     """The index must have a row for each document, and the documents must follow one another without a gap."""
     shard = manifest.shards[shard_index]
-    n_tokens_from_here = sum(later.n_tokens for later in manifest.shards[shard_index:])
+    from_here = manifest.shards[shard_index:]
+    n_tokens_from_here = sum(later.n_tokens + later.n_dropped_tokens for later in from_here)
     name = shard.index.file
     index = Index(out / name)
     n_rows, end = 0, None
@@ -214,10 +222,9 @@ def index_problems(out: Path, manifest: Manifest, shard_index: int) -> Iterator[
         yield f"{name}: {n_rows:,} documents, expected {shard.n_documents:,}"
 
 
-def shard_ids(out: Path, manifest: Manifest, shard: ShardReceipt) -> npt.NDArray[np.unsignedinteger]:
+def shard_ids(out: Path, manifest: Manifest, shard: ShardReceipt) -> npt.NDArray[np.integer]:
     dtype = np.dtype(manifest.tokenizer.dtype).newbyteorder("<")
-    header = format_named(manifest.recipe.format).read_header(out / shard.file, dtype.itemsize)
-    return np.memmap(out / shard.file, dtype=dtype, mode="r", offset=header.n_bytes, shape=(header.n_tokens,))
+    return format_named(manifest.recipe.format).read_ids(out / shard.file, dtype)
 
 
 def id_problems(out: Path, manifest: Manifest, shard_index: int) -> Iterator[str]:

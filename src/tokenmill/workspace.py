@@ -176,7 +176,7 @@ def drop_leftovers(out: Path, recipe: Recipe, state: State, *, retry_excluded: b
             )
     for unit in units_to_do_again(out / WORK, state, retry_excluded=retry_excluded):
         del state.units[unit]
-    sealed = {out / name for shard in state.shards for name in (shard.file, shard.index.file)}
+    sealed = {out / file.file for shard in state.shards for file in shard.files}
     for path in [*output_files(out, recipe), *(out / WORK / "units").glob(f"*{TEMP_SUFFIX}")]:
         if path not in sealed:
             path.unlink()
@@ -187,8 +187,8 @@ def units_to_do_again(work: Path, state: State, *, retry_excluded: bool) -> list
 
     And those with documents in quarantine, where these are to be tried again.
     """
-    n_tokens_sealed = sum(shard.n_tokens for shard in state.shards)
-    n_documents_sealed = sum(shard.n_documents for shard in state.shards)
+    n_tokens_sealed = sum(shard.n_tokens + shard.n_dropped_tokens for shard in state.shards)
+    n_documents_sealed = sum(shard.n_documents + shard.n_dropped_documents for shard in state.shards)
     n_scattered = state.scattered.n_units if state.scattered else 0
     n_tokens = n_documents = n_before = 0  # the units from the first on that are all done, and what they hold
     again = []
@@ -256,9 +256,9 @@ def remove_empty(out: Path, *, also_out: bool) -> None:
 
 def output_files(out: Path, recipe: Recipe) -> list[Path]:
     """The files in the folder that are named as this recipe's shards and their indexes are, finished or not."""
-    shard_pattern = format_named(recipe.format).shard_pattern(str(recipe.name))
-    pattern = re.compile(rf"({shard_pattern}|{INDEX}/\d{{6,}}\.arrow)({re.escape(TEMP_SUFFIX)})?")
-    found = [*out.glob("*"), *(out / INDEX).glob("*")]
+    of_format = format_named(recipe.format).file_pattern(recipe)
+    pattern = re.compile(rf"({of_format}|{INDEX}/\d{{6,}}\.arrow)({re.escape(TEMP_SUFFIX)})?")
+    found = [*out.glob("*"), *out.glob("*/*")]
     return sorted(path for path in found if pattern.fullmatch(path.relative_to(out).as_posix()))
 
 

@@ -34,7 +34,7 @@ def formats(as_json: bool) -> None:
     rows = []
     for name in format_names():
         shard_format = format_named(name)
-        eot, shard_tokens, val, shuffle, _ = shard_format.defaults
+        eot, shard_tokens, val, shuffle, *_ = shard_format.defaults
         rows.append(
             {
                 "format": name,

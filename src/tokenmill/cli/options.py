@@ -19,10 +19,19 @@ OPTIONS = [
         " a .tiktoken rank file; or package.module:attribute.  [default: gpt2]",
     ),
     click.option("--pattern", metavar="NAME", help="For a rank file: the tokenizer whose pattern splits the text."),
-    click.option("--format", help="nanogpt, llmc or npy: see `tokenmill formats`.  [default: nanogpt]"),
+    click.option(
+        "--format",
+        help="nanogpt, llmc, npy, megatron, datatrove, olmo, litdata, mds or parquet: see `tokenmill formats`."
+        "  [default: nanogpt]",
+    ),
     click.option("--text-column", help="The column or JSON field that holds the text.  [default: text]"),
     click.option("--name", help="What shard files are called (llmc, npy).  [default: fineweb]"),
     click.option("--shard-tokens", metavar="N", help="Tokens in a shard (llmc, npy), such as 100M.  [default: 100M]"),
+    click.option(
+        "--sequence-length",
+        metavar="N",
+        help="Tokens in a sample, for mds, whose samples are of one length.  [default: 2048]",
+    ),
     click.option(
         "--val",
         metavar="SPEC",

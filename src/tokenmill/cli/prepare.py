@@ -153,6 +153,11 @@ def summary(manifest: Manifest, out: Path, already_done: bool, verbose: bool) ->
         lines += [f"  mishap     after {seconds:.1f} s: {what}" for seconds, what in run.mishaps]
         lines.append(f"  recipe     {manifest.fingerprint}")
         lines.append(f"  seconds    {', '.join(f'{stage} {s:.2f}' for stage, s in run.seconds.items())} (all workers)")
+    if totals.n_dropped_tokens:
+        lines.append(
+            f"  dropped    {plural(totals.n_dropped_tokens, 'token')} behind the last whole sample of"
+            f" {recipe.sequence_length:,}"
+        )
     itemsize = 2 if tokenizer.dtype == "uint16" else 4
     lines += [f"note: {note}" for note in format_named(recipe.format).notes(recipe, itemsize)]
     lines.append(f"Check it with `tokenmill verify {out}`, look inside with `tokenmill inspect {out} --doc 0`.")

@@ -13,18 +13,24 @@ full. Shard 0 is val. A full shard of 100,000,000 tokens is 200,001,024 bytes.
 
 from __future__ import annotations
 
+import re
 import struct
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tokenmill.errors import DamageError, RecipeError
-from tokenmill.shards import Defaults, Header, Split
+from tokenmill.shards import Cut, Defaults, Header, Place
+from tokenmill.shards.flat import FlatShard, mapped_ids, smallest_unsigned
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     import numpy as np
 
     from tokenmill.recipe import Recipe
+    from tokenmill.shards import Ids
+    from tokenmill.shards.receipts import ShardReceipt
 
 HEADER_BYTES = 1024
 MAGIC_AND_VERSION = {2: (20240520, 1), 4: (20240801, 7)}
@@ -32,10 +38,16 @@ MAGIC_AND_VERSION = {2: (20240520, 1), 4: (20240801, 7)}
 MAX_SHARD_TOKENS = (2**31 - 1 - HEADER_BYTES) // 2
 
 
+def header(dtype: np.dtype, n_tokens: int) -> bytes:
+    magic, version = MAGIC_AND_VERSION[dtype.itemsize]
+    return struct.pack("<3i", magic, version, n_tokens).ljust(HEADER_BYTES, b"\0")
+
+
 class LlmC:
     name = "llmc"
     trainers = "llm.c, modded-nanogpt"
     files = "NAME_val_000000.bin, NAME_train_000001.bin, ..."
+    cut: Cut = "exact"
     defaults = Defaults(eot="first", shard_tokens=100_000_000, val="shard", shuffle="none", name="fineweb")
 
     def check(self, recipe: Recipe) -> None:
@@ -47,15 +59,20 @@ class LlmC:
             return []
         return [f"The ids of {recipe.tokenizer} need 32 bits: the shards carry llm.c's llama-3 header (train_llama3)."]
 
-    def shard_name(self, name: str, split: Split, index: int) -> str:
-        return f"{name}_{split}_{index:06d}.bin"
+    def shard_name(self, recipe: Recipe, place: Place) -> str:
+        return f"{recipe.name}_{place.split}_{place.number:06d}.bin"
 
-    def shard_pattern(self, name: str) -> str:
-        return name.replace(".", r"\.") + r"_(train|val)_\d{6}\.bin"
+    def file_pattern(self, recipe: Recipe) -> str:
+        return re.escape(str(recipe.name)) + r"_(train|val)_\d{6}\.bin"
 
-    def header(self, n_tokens: int, dtype: np.dtype) -> bytes:
-        magic, version = MAGIC_AND_VERSION[dtype.itemsize]
-        return struct.pack("<3i", magic, version, n_tokens).ljust(HEADER_BYTES, b"\0")
+    def dtype(self, largest_id: int) -> str:
+        return smallest_unsigned(largest_id)
+
+    def open(self, out: Path, recipe: Recipe, dtype: np.dtype, place: Place, inputs: Sequence[str]) -> FlatShard:
+        return FlatShard(out, self.shard_name(recipe, place), dtype, partial(header, dtype), recipe.shard_tokens or 0)
+
+    def closing_files(self, recipe: Recipe, dtype: np.dtype, shards: Sequence[ShardReceipt]) -> dict[str, bytes]:
+        return {}
 
     def read_header(self, path: Path, itemsize: int) -> Header:
         with path.open("rb") as file:
@@ -66,6 +83,9 @@ class LlmC:
                 if (magic, version) == expected:
                     return Header(n_bytes=HEADER_BYTES, n_tokens=n_tokens, itemsize=found_itemsize)
         raise DamageError(f"`{path}` does not begin with a header of llm.c")
+
+    def read_ids(self, path: Path, dtype: np.dtype) -> Ids:
+        return mapped_ids(path, dtype, self.read_header(path, dtype.itemsize).n_bytes)
 
 
 FORMAT = LlmC()

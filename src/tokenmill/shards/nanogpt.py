@@ -14,14 +14,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokenmill.errors import RecipeError
-from tokenmill.shards import Defaults, Header, Split
+from tokenmill.shards import Cut, Defaults, Header, Place
+from tokenmill.shards.flat import FlatShard, mapped_ids, smallest_unsigned
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     import numpy as np
 
     from tokenmill.recipe import Recipe
+    from tokenmill.shards import Ids
+    from tokenmill.shards.receipts import ShardReceipt
 
 
 class NanoGPT:
@@ -29,6 +33,7 @@ class NanoGPT:
     trainers = "nanoGPT"
     files = "train.bin, val.bin"
     # train_test_split(test_size=0.0005, seed=2357, shuffle=True) in nanoGPT's data/openwebtext/prepare.py
+    cut: Cut = "exact"
     defaults = Defaults(eot="last", shard_tokens=None, val=0.0005, shuffle="numpy:2357", name=None)
 
     def check(self, recipe: Recipe) -> None:
@@ -54,17 +59,26 @@ class NanoGPT:
             "    data = np.memmap(os.path.join(data_dir, 'val.bin'), dtype=np.uint32, mode='r')"
         ]
 
-    def shard_name(self, name: str, split: Split, index: int) -> str:
-        return f"{split}.bin"
+    def shard_name(self, recipe: Recipe, place: Place) -> str:
+        return f"{place.split}.bin"
 
-    def shard_pattern(self, name: str) -> str:
+    def file_pattern(self, recipe: Recipe) -> str:
         return r"(train|val)\.bin"
 
-    def header(self, n_tokens: int, dtype: np.dtype) -> bytes:
-        return b""
+    def dtype(self, largest_id: int) -> str:
+        return smallest_unsigned(largest_id)
+
+    def open(self, out: Path, recipe: Recipe, dtype: np.dtype, place: Place, inputs: Sequence[str]) -> FlatShard:
+        return FlatShard(out, self.shard_name(recipe, place), dtype)
+
+    def closing_files(self, recipe: Recipe, dtype: np.dtype, shards: Sequence[ShardReceipt]) -> dict[str, bytes]:
+        return {}
 
     def read_header(self, path: Path, itemsize: int) -> Header:
         return Header(n_bytes=0, n_tokens=path.stat().st_size // itemsize, itemsize=itemsize)
+
+    def read_ids(self, path: Path, dtype: np.dtype) -> Ids:
+        return mapped_ids(path, dtype, self.read_header(path, dtype.itemsize).n_bytes)
 
 
 FORMAT = NanoGPT()

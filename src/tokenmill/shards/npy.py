@@ -14,24 +14,41 @@ build-nanogpt loads every file of the folder whose name contains `train` or `val
 from __future__ import annotations
 
 import io
+import re
+from functools import partial
 from tokenize import TokenError
 from typing import TYPE_CHECKING
 
 from tokenmill.errors import DamageError, RecipeError
-from tokenmill.shards import Defaults, Header, Split
+from tokenmill.shards import Cut, Defaults, Header, Place
+from tokenmill.shards.flat import FlatShard, mapped_ids, smallest_unsigned
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     import numpy as np
 
     from tokenmill.recipe import Recipe
+    from tokenmill.shards import Ids
+    from tokenmill.shards.receipts import ShardReceipt
+
+
+def header(dtype: np.dtype, n_tokens: int) -> bytes:
+    from numpy.lib import format as npy
+
+    buffer = io.BytesIO()
+    npy.write_array_header_1_0(
+        buffer, {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": (n_tokens,)}
+    )
+    return buffer.getvalue()
 
 
 class Npy:
     name = "npy"
     trainers = "build-nanogpt, numpy.load"
     files = "NAME_val_000000.npy, NAME_train_000001.npy, ..."
+    cut: Cut = "exact"
     defaults = Defaults(eot="first", shard_tokens=100_000_000, val="shard", shuffle="none", name="fineweb")
 
     def check(self, recipe: Recipe) -> None:
@@ -44,20 +61,20 @@ class Npy:
     def notes(self, recipe: Recipe, itemsize: int) -> list[str]:
         return []
 
-    def shard_name(self, name: str, split: Split, index: int) -> str:
-        return f"{name}_{split}_{index:06d}.npy"
+    def shard_name(self, recipe: Recipe, place: Place) -> str:
+        return f"{recipe.name}_{place.split}_{place.number:06d}.npy"
 
-    def shard_pattern(self, name: str) -> str:
-        return name.replace(".", r"\.") + r"_(train|val)_\d{6}\.npy"
+    def file_pattern(self, recipe: Recipe) -> str:
+        return re.escape(str(recipe.name)) + r"_(train|val)_\d{6}\.npy"
 
-    def header(self, n_tokens: int, dtype: np.dtype) -> bytes:
-        from numpy.lib import format as npy
+    def dtype(self, largest_id: int) -> str:
+        return smallest_unsigned(largest_id)
 
-        buffer = io.BytesIO()
-        npy.write_array_header_1_0(
-            buffer, {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": (n_tokens,)}
-        )
-        return buffer.getvalue()
+    def open(self, out: Path, recipe: Recipe, dtype: np.dtype, place: Place, inputs: Sequence[str]) -> FlatShard:
+        return FlatShard(out, self.shard_name(recipe, place), dtype, partial(header, dtype), recipe.shard_tokens or 0)
+
+    def closing_files(self, recipe: Recipe, dtype: np.dtype, shards: Sequence[ShardReceipt]) -> dict[str, bytes]:
+        return {}
 
     def read_header(self, path: Path, itemsize: int) -> Header:
         from numpy.lib import format as npy
@@ -71,6 +88,9 @@ class Npy:
             if version != (1, 0) or len(shape) != 1:
                 raise DamageError(f"`{path}` holds an array of shape {shape}, not a row of token ids")
             return Header(n_bytes=file.tell(), n_tokens=shape[0], itemsize=dtype.itemsize)
+
+    def read_ids(self, path: Path, dtype: np.dtype) -> Ids:
+        return mapped_ids(path, dtype, self.read_header(path, dtype.itemsize).n_bytes)
 
 
 FORMAT = Npy()

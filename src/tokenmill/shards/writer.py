@@ -1,4 +1,4 @@
-"""Runs of tokens -> shard files and their indexes, cut to exact size.
+"""Runs of tokens -> shards of a format, and their indexes, cut as the format wants it.
 
 A shard is opened when its first token comes and committed when it is full and another token comes, or at the end.
 Which shard a document's entry goes to depends on the position of its first token alone, never on how the tokens
@@ -7,85 +7,67 @@ arrived.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
-import msgspec
 import numpy as np
 
 from tokenmill.batches import TokenRun, joined
 from tokenmill.errors import RecipeError
 from tokenmill.recipe import Recipe
-from tokenmill.shards import Split, format_named
+from tokenmill.shards import Beginnings, Place, Split, format_named
 from tokenmill.shards.index import IndexWriter, index_name
-from tokenmill.storage.local import PartialFile
+from tokenmill.shards.receipts import FileReceipt, ShardReceipt
 
 # "by shard": shard 0 is val, the others train.
 SplitRule = Literal["train", "val", "by shard"]
 
 
-class FileReceipt(msgspec.Struct, frozen=True):
-    file: str  # relative to the output folder
-    n_bytes: int
-    sha256: str
-
-
-class ShardReceipt(msgspec.Struct, frozen=True):
-    """The record that a shard is sealed. `n_documents` counts those that begin in it."""
-
-    file: str
-    split: Split
-    n_tokens: int
-    n_documents: int
-    n_bytes: int
-    sha256: str
-    index: FileReceipt
-
-
 class _OpenShard:
     """A shard and its index, being written."""
 
-    def __init__(self, recipe: Recipe, dtype: np.dtype, out: Path, split: Split, number: int) -> None:
-        self.split, self.number, self.dtype = split, number, dtype
-        self.format = format_named(recipe.format)
-        self.name = self.format.shard_name(str(recipe.name), split, number)
+    def __init__(self, recipe: Recipe, dtype: np.dtype, out: Path, place: Place, inputs: Sequence[str]) -> None:
+        self.place = place
+        self.shard = format_named(recipe.format).open(out, recipe, dtype, place, inputs)
+        self.index = IndexWriter(out / index_name(place.number))
         self.n_tokens = 0
-        self.n_expected = recipe.shard_tokens or 0
-        self.file = PartialFile(out / self.name, "shard")
-        self.index = IndexWriter(out / index_name(number))
-        self.file.write(self.format.header(self.n_expected, dtype))
 
     def append(self, run: TokenRun, start: int, stop: int) -> None:
         """Write the tokens `start` to `stop` of a run, and enter the documents that begin there."""
-        self.file.write(run.ids[start:stop])
         starts = run.doc_offsets[:-1]
         of = slice(int(np.searchsorted(starts, start)), int(np.searchsorted(starts, stop)))
-        self.enter(run, of, first=self.n_tokens - start)
+        documents = Beginnings(starts[of] + (self.n_tokens - start), run.doc_inputs[of], run.doc_rows[of])
+        self.shard.append(run.ids[start:stop], documents)
+        self.index.append(documents.starts, run.doc_lengths[of], documents.inputs, documents.rows)
         self.n_tokens += stop - start
 
-    def enter(self, run: TokenRun, of: slice, first: int) -> None:
-        """Enter documents into the index; `first` is where the run's first token would be in this shard."""
-        self.index.append(run.doc_offsets[:-1][of] + first, run.doc_lengths[of], run.doc_inputs[of], run.doc_rows[of])
+    def append_empty(self, run: TokenRun, of: slice) -> None:
+        """Enter documents without a token, behind the last one that has some."""
+        n_documents = len(run.doc_lengths[of])
+        starts = np.full(n_documents, self.n_tokens, dtype=np.int64)
+        self.shard.append(run.ids[:0], Beginnings(starts, run.doc_inputs[of], run.doc_rows[of]))
+        self.index.append(starts, run.doc_lengths[of], run.doc_inputs[of], run.doc_rows[of])
 
-    def commit(self) -> ShardReceipt:
-        if self.n_tokens != self.n_expected and self.file.n_bytes > self.n_tokens * self.dtype.itemsize:
-            self.file.replace_head(self.format.header(self.n_tokens, self.dtype))
+    def commit(self, n_dropped_tokens: int, n_dropped_documents: int) -> ShardReceipt:
         index_sha256 = self.index.commit()
-        self.file.commit()
+        first, *others = self.shard.commit()
         return ShardReceipt(
-            file=self.name,
-            split=self.split,
+            file=first.file,
+            split=self.place.split,
             n_tokens=self.n_tokens,
             n_documents=self.index.n_documents,
-            n_bytes=self.file.n_bytes,
-            sha256=self.file.sha256,
-            index=FileReceipt(index_name(self.number), self.index.file.n_bytes, index_sha256),
+            n_bytes=first.n_bytes,
+            sha256=first.sha256,
+            index=FileReceipt(index_name(self.place.number), self.index.file.n_bytes, index_sha256),
+            side_files=tuple(others),
+            n_dropped_tokens=n_dropped_tokens,
+            n_dropped_documents=n_dropped_documents,
         )
 
     def abandon(self) -> None:
-        self.file.abandon()
+        self.shard.abandon()
         self.index.file.abandon()
 
 
@@ -97,15 +79,20 @@ class ShardSequence:
         recipe: Recipe,
         dtype: np.dtype,
         out: Path,
+        inputs: Sequence[str],
         sealed: Iterable[ShardReceipt],
         on_shard: Callable[[ShardReceipt], None],
     ) -> None:
-        self.recipe, self.dtype, self.out, self.on_shard = recipe, dtype, out, on_shard
+        self.recipe, self.dtype, self.out, self.inputs, self.on_shard = recipe, dtype, out, inputs, on_shard
+        self.cut = format_named(recipe.format).cut
+        self.sample_tokens = recipe.sequence_length or 1
         self.receipts = list(sealed)  # those of the run that this one goes on with come first
         self.shard: _OpenShard | None = None
         self.rule: SplitRule | None = None
-        # Documents without a token behind the last one written: they begin where the next token will be.
+        # What is not written yet: documents without a token, which begin where the next token will be, or tokens that
+        # do not fill a sample. The first `n_waiting_done` tokens of it are written.
         self.waiting: TokenRun | None = None
+        self.n_waiting_done = 0
 
     def append(self, rule: SplitRule, run: TokenRun, n_tokens_done: int = 0) -> None:
         """Write a run; another rule than the last one's begins a new shard.
@@ -115,41 +102,76 @@ class ShardSequence:
         if self.rule not in (None, rule):
             self.end_shard()
         self.rule = rule
+        position = n_tokens_done + self.n_waiting_done
         if self.waiting is not None:
             run = joined([self.waiting, run])
-        position, n_ids = n_tokens_done, len(run.ids)
-        while position < n_ids:
-            if self.shard is None or self.room() == 0:
+        while len(run.ids) - position >= self.sample_tokens:
+            n_tokens = self.n_fitting(run, position) if self.shard else 0
+            if n_tokens == 0:
                 self.next_shard()
+                continue
             assert self.shard is not None
-            n_tokens = min(n_ids - position, self.room())
             self.shard.append(run, position, position + n_tokens)
             position += n_tokens
-        n_entered = int(np.searchsorted(run.doc_offsets[:-1], n_ids))
-        self.waiting = run.documents(n_entered, len(run)) if n_entered < len(run) else None
+        self.wait_with(run, position)
 
-    def room(self) -> int:
+    def n_fitting(self, run: TokenRun, position: int) -> int:
+        """How many tokens of a run, from a position on, go into the open shard."""
         assert self.shard is not None
-        return 2**62 if self.recipe.shard_tokens is None else self.recipe.shard_tokens - self.shard.n_tokens
+        n_left = len(run.ids) - position
+        if self.recipe.shard_tokens is None:
+            return n_left // self.sample_tokens * self.sample_tokens
+        room = self.recipe.shard_tokens - self.shard.n_tokens
+        if self.cut == "documents":
+            ends = run.doc_offsets[1:]
+            n_whole = int(np.searchsorted(ends, position + room, side="right"))
+            end = int(ends[n_whole - 1]) if n_whole else 0
+            if end <= position and self.shard.n_tokens == 0:  # longer than a shard: alone in one
+                end = int(ends[np.searchsorted(ends, position, side="right")])
+            return max(0, end - position)
+        return min(n_left, room) // self.sample_tokens * self.sample_tokens
+
+    def wait_with(self, run: TokenRun, position: int) -> None:
+        """Keep what is not written of a run."""
+        offsets = run.doc_offsets
+        if position < len(run.ids):
+            first = int(np.searchsorted(offsets[1:], position, side="right"))
+        else:
+            first = int(np.searchsorted(offsets[:-1], len(run.ids)))
+        self.waiting = run.documents(first, len(run)) if first < len(run) else None
+        self.n_waiting_done = position - int(offsets[first]) if self.waiting is not None else 0
 
     def next_shard(self) -> None:
         self.seal()
         number = len(self.receipts)
         split: Split = ("val" if number == 0 else "train") if self.rule == "by shard" else self.rule or "train"
-        self.shard = _OpenShard(self.recipe, self.dtype, self.out, split, number)
+        n_before = sum(receipt.split == split for receipt in self.receipts)
+        self.shard = _OpenShard(self.recipe, self.dtype, self.out, Place(split, number, n_before), self.inputs)
 
-    def seal(self) -> None:
+    def seal(self, n_dropped_tokens: int = 0, n_dropped_documents: int = 0) -> None:
         if self.shard is not None:
-            self.receipts.append(self.shard.commit())
+            self.receipts.append(self.shard.commit(n_dropped_tokens, n_dropped_documents))
             self.shard = None
             self.on_shard(self.receipts[-1])
 
     def end_shard(self) -> None:
         """Seal the open shard for good: nothing of this split comes any more."""
-        if self.waiting is not None and self.shard is not None:
-            self.shard.enter(self.waiting, slice(None), first=self.shard.n_tokens)
-            self.waiting = None
-        self.seal()
+        waiting, self.waiting, n_done, self.n_waiting_done = self.waiting, None, self.n_waiting_done, 0
+        if waiting is None:
+            self.seal()
+        elif len(waiting.ids) > n_done:
+            if self.shard is None:
+                raise RecipeError(
+                    f"the {self.rule} split has {len(waiting.ids):,} tokens, fewer than one sample of"
+                    f" {self.sample_tokens:,}",
+                    hint="pass a smaller `--sequence-length`, or another `--val`",
+                )
+            self.seal(len(waiting.ids) - n_done, len(waiting) - (n_done > 0))
+        elif self.shard is not None:
+            self.shard.append_empty(waiting, slice(int(n_done > 0), None))
+            self.seal()
+        else:
+            self.waiting = waiting  # no shard of this split has a token: they go with the next
 
     def finish(self) -> list[ShardReceipt]:
         """Seal the last shard, and refuse an output without anything to train on."""
