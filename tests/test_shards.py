@@ -23,7 +23,7 @@ def write_runs(runs: list[list[int]], out, shard_tokens, rule="train", name="npy
     """Write documents of the given lengths, run by run; token ids count up through all of them."""
     recipe = Recipe(sources=("sample",), format=name, shard_tokens=shard_tokens, val="none").resolve()
     position = row = 0
-    with ShardSequence(recipe, np.dtype("<u2"), out, [], lambda shard: None) as sequence:
+    with ShardSequence(recipe, np.dtype("<u2"), out, ["sample"], [], lambda shard: None) as sequence:
         for lengths in runs:
             n = sum(lengths)
             ids = np.arange(position, position + n, dtype=np.uint16)
@@ -123,7 +123,10 @@ def test_empty_documents_are_documents(eot, tmp_path):
 def test_val_takes_the_first_documents(val, documents, tmp_path):
     source = write_parquet(tmp_path / "a.parquet", [f"text {i}" for i in range(10)], row_group_size=3)
     for shard_format in format_names():
-        manifest = prepare_inline(source, tmp_path / shard_format, format=shard_format, val=val, shuffle="none")
+        samples = {"sequence_length": 1, "shard_tokens": 7} if shard_format == "mds" else {}
+        manifest = prepare_inline(
+            source, tmp_path / shard_format, format=shard_format, val=val, shuffle="none", **samples
+        )
         assert [n for _, n, _ in manifest.split_totals().values()] == documents
         shards = tokenmill.open_shards(tmp_path / shard_format)
         assert [document.row for document in shards] == list(range(10))

@@ -33,6 +33,7 @@ class Document:
     start: int  # position of its first token in the shard
     source: str
     row: int
+    is_cut: bool  # the last tokens of it did not fill a sample, and were dropped
 
 
 class Shards:
@@ -61,6 +62,18 @@ class Shards:
         shard = bisect_right(self._firsts, number) - 1
         entry = self._index(shard).row(number - self._firsts[shard])
         return self._document(shard, number, entry)
+
+    def number_at(self, place: int) -> int | None:
+        """The number of the document at a place of the whole stream; None if it was dropped at the end of a split."""
+        n_before = n_dropped = 0
+        for shard in self.manifest.shards:
+            n_before += shard.n_documents
+            if place < n_before + n_dropped:
+                return place - n_dropped
+            n_dropped += shard.n_dropped_documents
+            if place < n_before + n_dropped:
+                return None
+        raise IndexError(place)
 
     def __iter__(self) -> Iterator[Document]:
         return self.documents()
@@ -93,19 +106,21 @@ class Shards:
             case "first":
                 tokens = tokens[1:]
             case "last":
-                tokens = tokens[:-1]
+                tokens = tokens if document.is_cut else tokens[:-1]
         return self.decode(tokens.tolist())
 
     def _document(self, shard: int, number: int, entry: dict[str, int]) -> Document:
         receipt = self.manifest.shards[shard]
+        tokens = self._tokens_from(shard, entry["start"], entry["length"])
         return Document(
             number=number,
-            tokens=self._tokens_from(shard, entry["start"], entry["length"]),
+            tokens=tokens,
             split=receipt.split,
             shard=receipt.file,
             start=entry["start"],
             source=self.manifest.inputs[entry["input"]].path,
             row=entry["row"],
+            is_cut=len(tokens) < entry["length"],
         )
 
     def _tokens_from(self, shard: int, start: int, length: int) -> npt.NDArray[np.integer]:

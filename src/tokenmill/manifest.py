@@ -10,7 +10,7 @@ import hashlib
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -31,6 +31,7 @@ MANIFEST = "manifest.json"
 SUMS = "SHA256SUMS"
 SKIPPED = "skipped.jsonl"
 SCHEMA = 2
+DTYPES: dict[str, Literal["uint16", "uint32", "int32"]] = {"<u2": "uint16", "<u4": "uint32", "<i4": "int32"}
 COUNTED = ("n_rows", "n_documents", "n_tokens", "n_text_bytes")
 
 
@@ -39,7 +40,7 @@ class TokenizerRecord(msgspec.Struct, frozen=True):
     identity: str  # a digest of the tokenizer's behavior
     vocab_size: int
     eot_token: int | None
-    dtype: str  # of the ids in the shards: uint16, uint32 or int32
+    dtype: Literal["uint16", "uint32", "int32"]  # of the ids in the shards
     engine: str
     reason: str  # why this engine
     n_checked_documents: int  # encoded again by the reference, and found equal
@@ -227,7 +228,7 @@ def manifest_of(
             identity=tokenizer.identity,
             vocab_size=tokenizer.vocab_size,
             eot_token=None if recipe.eot_token is None else int(recipe.eot_token),
-            dtype={"<u2": "uint16", "<u4": "uint32", "<i4": "int32"}[shard_dtype(recipe)],
+            dtype=DTYPES[shard_dtype(recipe)],
             engine=tokenizer.reference.name if choice.use_reference else tokenizer.engine.name,
             reason=choice.reason,
             n_checked_documents=sum(state.n_checked.values()),
