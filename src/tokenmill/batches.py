@@ -112,6 +112,8 @@ class TokenRun:
     doc_lengths: npt.NDArray[np.int64]
     doc_inputs: npt.NDArray[np.uint32]
     doc_rows: npt.NDArray[np.uint64]
+    # Which documents are the rest of the one before them, cut off by the edge of a split; None: none of them.
+    doc_continued: npt.NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return len(self.doc_lengths)
@@ -128,7 +130,13 @@ class TokenRun:
         offsets = self.doc_offsets
         of = slice(start, stop)
         ids = self.ids[offsets[start] : offsets[stop]]
-        return TokenRun(ids, self.doc_lengths[of], self.doc_inputs[of], self.doc_rows[of])
+        continued = None if self.doc_continued is None else self.doc_continued[of]
+        return TokenRun(ids, self.doc_lengths[of], self.doc_inputs[of], self.doc_rows[of], continued)
+
+    @property
+    def continued(self) -> npt.NDArray[np.bool_]:
+        """`doc_continued`, spelled out."""
+        return np.zeros(len(self), np.bool_) if self.doc_continued is None else self.doc_continued
 
     def reordered(self, order: npt.NDArray[np.int64]) -> TokenRun:
         """The same documents in another order: one take over Arrow binary values, 25 ms for 26 million tokens."""
@@ -151,4 +159,5 @@ def joined(runs: list[TokenRun]) -> TokenRun:
         np.concatenate([run.doc_lengths for run in runs]),
         np.concatenate([run.doc_inputs for run in runs]),
         np.concatenate([run.doc_rows for run in runs]),
+        np.concatenate([run.continued for run in runs]) if any(run.doc_continued is not None for run in runs) else None,
     )

@@ -97,7 +97,7 @@ def full_problems(shards: Shards, workers: int | None, on_done: OnDone) -> Itera
     if [entry.path for entry in plan.inputs] != [entry.path for entry in manifest.inputs]:
         raise OutputError("the sources are not those of the run any more", hint="leave `--full` away")
     kind, seed = shuffle_kind_and_seed(str(recipe.shuffle))
-    n_documents = sum(shard.n_documents + shard.n_dropped_documents for shard in manifest.shards)
+    n_documents = sum(shard.n_documents + shard.n_dropped_documents - shard.n_continued for shard in manifest.shards)
     places = permutation(kind, n_documents, seed) if kind != "none" else lambda numbers: numbers
     excluded = {(entry.file, entry.row) for entry in manifest.excluded}
     number = 0
@@ -187,7 +187,9 @@ def first_difference(document: Document, expected: npt.NDArray[np.unsignedintege
     if np.array_equal(found, expected):
         return None
     n_both = min(len(found), len(expected))
-    if document.is_cut and len(found) < len(expected) and np.array_equal(found, expected[:n_both]):
+    if document.is_cut and np.array_equal(found, expected[:n_both]):
+        return None
+    if document.is_rest and np.array_equal(found, expected[len(expected) - n_both :]):
         return None
     differs = np.flatnonzero(found[:n_both] != expected[:n_both])
     if not len(differs):

@@ -33,7 +33,8 @@ class Document:
     start: int  # position of its first token in the shard
     source: str
     row: int
-    is_cut: bool  # the last tokens of it did not fill a sample, and were dropped
+    is_cut: bool  # its last tokens are not here: dropped, or in another split of a converted output
+    is_rest: bool  # its first tokens are in another split of a converted output
 
 
 class Shards:
@@ -45,7 +46,7 @@ class Shards:
         self.tokenizer = Tokenizer(self.manifest.recipe.tokenizer, self.manifest.recipe.pattern)
         # Documents before each shard, and behind the last.
         self._firsts = [0, *accumulate(shard.n_documents for shard in self.manifest.shards)]
-        self._ids = lru_cache(maxsize=64)(self._map_ids)
+        self.ids = lru_cache(maxsize=64)(self._map_ids)  # of a shard, by its number
         self._index = lru_cache(maxsize=64)(self._map_index)
 
     def __len__(self) -> int:
@@ -65,11 +66,12 @@ class Shards:
 
     def number_at(self, place: int) -> int | None:
         """The number of the document at a place of the whole stream; None if it was dropped at the end of a split."""
-        n_before = n_dropped = 0
+        n_before = n_dropped = n_continued = 0
         for shard in self.manifest.shards:
-            n_before += shard.n_documents
+            n_before += shard.n_documents - shard.n_continued
+            n_continued += shard.n_continued
             if place < n_before + n_dropped:
-                return place - n_dropped
+                return place - n_dropped + n_continued
             n_dropped += shard.n_dropped_documents
             if place < n_before + n_dropped:
                 return None
@@ -93,7 +95,7 @@ class Shards:
         """Yield the token ids of each shard, memory-mapped; of one split if it is named."""
         for shard, receipt in enumerate(self.manifest.shards):
             if split in (None, receipt.split):
-                yield self._ids(shard)
+                yield self.ids(shard)
 
     def decode(self, tokens: Iterable[int]) -> str:
         """Return the text of token ids, special tokens spelled out."""
@@ -104,7 +106,7 @@ class Shards:
         tokens = document.tokens
         match self.manifest.recipe.eot:
             case "first":
-                tokens = tokens[1:]
+                tokens = tokens if document.is_rest else tokens[1:]
             case "last":
                 tokens = tokens if document.is_cut else tokens[:-1]
         return self.decode(tokens.tolist())
@@ -120,17 +122,26 @@ class Shards:
             start=entry["start"],
             source=self.manifest.inputs[entry["input"]].path,
             row=entry["row"],
-            is_cut=len(tokens) < entry["length"],
+            is_cut=len(tokens) < entry["length"] or self._goes_on(shard, number),
+            is_rest=bool(entry["continued"]),
         )
+
+    def is_continued(self, shard: int) -> bool:
+        """Whether a shard begins with the rest of a document that began in another split."""
+        return shard < len(self.manifest.shards) and self.manifest.shards[shard].n_continued > 0
+
+    def _goes_on(self, shard: int, number: int) -> bool:
+        """Whether a document is the last of its split, and the next split begins with the rest of it."""
+        return number == self._firsts[shard + 1] - 1 and self.is_continued(shard + 1)
 
     def _tokens_from(self, shard: int, start: int, length: int) -> npt.NDArray[np.integer]:
         """The tokens of a document, which may run on into following shards."""
         shards = self.manifest.shards
-        ids = self._ids(shard)[start : start + length]
+        ids = self.ids(shard)[start : start + length]
         # Behind the last shard of a split there may be nothing: a tail that filled no sample was dropped.
         while len(ids) < length and shard + 1 < len(shards) and not shards[shard].n_dropped_tokens:
             shard += 1
-            ids = np.concatenate([ids, self._ids(shard)[: length - len(ids)]])
+            ids = np.concatenate([ids, self.ids(shard)[: length - len(ids)]])
         return ids
 
     def _map_ids(self, shard: int) -> npt.NDArray[np.integer]:

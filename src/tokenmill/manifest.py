@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -69,6 +70,14 @@ class ExcludedRecord(msgspec.Struct, frozen=True):
     text: str  # the file with its text, relative to the output folder
 
 
+class ParentRecord(msgspec.Struct, frozen=True):
+    """An output that this one was made from."""
+
+    path: str
+    fingerprint: str
+    sha256: str  # of its manifest
+
+
 class Totals(msgspec.Struct, frozen=True):
     n_tokens: int
     n_documents: int
@@ -105,6 +114,7 @@ class Manifest(msgspec.Struct, frozen=True):
     excluded: tuple[ExcludedRecord, ...]  # documents that no engine could take
     n_special_text_documents: int  # documents whose text spells a special token; it stayed text
     run: RunRecord
+    parents: tuple[ParentRecord, ...] = ()  # the outputs this one was converted or merged from
 
     def split_totals(self) -> dict[str, tuple[int, int, int]]:
         """Return shards, documents and tokens of each split."""
@@ -127,14 +137,19 @@ def seal(
 ) -> Manifest:
     """Write SHA256SUMS and, last of all, the manifest."""
     manifest = manifest_of(recipe, plan, engine, state, receipts, shards, run)
-    data = msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
-    for name, content in closing_contents(recipe, shards).items():
-        write_whole(out / name, content, "closing")
     if manifest.skipped_list is not None:
         write_whole(out / SKIPPED, skipped_lines(plan, receipts), "skipped")
+    write_manifest(out, manifest)
+    return manifest
+
+
+def write_manifest(out: Path, manifest: Manifest) -> None:
+    """Write what the format says of all shards, SHA256SUMS and, last of all, the manifest."""
+    data = msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
+    for name, content in closing_contents(manifest.recipe, manifest.shards).items():
+        write_whole(out / name, content, "closing")
     write_whole(out / SUMS, sums_text(manifest, data).encode(), "sums")
     write_whole(out / MANIFEST, data, "manifest")
-    return manifest
 
 
 def skipped_lines(plan: Plan, receipts: list[UnitReceipt]) -> bytes:
@@ -149,8 +164,15 @@ def skipped_lines(plan: Plan, receipts: list[UnitReceipt]) -> bytes:
     return b"".join(lines)
 
 
-def closing_contents(recipe: Recipe, shards: list[ShardReceipt]) -> dict[str, bytes]:
+def closing_contents(recipe: Recipe, shards: Sequence[ShardReceipt]) -> dict[str, bytes]:
     return format_named(recipe.format).closing_files(recipe, np.dtype(shard_dtype(recipe)), shards)
+
+
+def closing_receipts(recipe: Recipe, shards: Sequence[ShardReceipt]) -> tuple[FileReceipt, ...]:
+    return tuple(
+        FileReceipt(name, len(content), hashlib.sha256(content).hexdigest())
+        for name, content in closing_contents(recipe, shards).items()
+    )
 
 
 def excluded_records(plan: Plan, receipts: list[UnitReceipt]) -> tuple[ExcludedRecord, ...]:
@@ -243,10 +265,7 @@ def manifest_of(
             n_dropped_tokens=n_dropped,
         ),
         shards=tuple(shards),
-        closing_files=tuple(
-            FileReceipt(name, len(content), hashlib.sha256(content).hexdigest())
-            for name, content in closing_contents(recipe, shards).items()
-        ),
+        closing_files=closing_receipts(recipe, shards),
         inputs=inputs,
         skipped=dict(sorted(skipped.items())),
         skipped_list=None if not lines else FileReceipt(SKIPPED, len(lines), hashlib.sha256(lines).hexdigest()),

@@ -54,6 +54,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     val: float | int | str | None = None
     # "none", "numpy:SEED" (nanoGPT's own permutation) or "keyed:SEED" (constant memory, any size).
     shuffle: str | None = None
+    parents: tuple[str, ...] = ()  # fingerprints of the outputs that this one is made of; filled in
 
     def resolve(self) -> Recipe:
         """Return this recipe with every default filled in and local sources absolute, or say what is wrong."""

@@ -72,14 +72,20 @@ class Workspace:
     resumed: bool  # whether an earlier run left something
 
 
-def finished_manifest(out: Path, recipe: Recipe, inputs: tuple[Input, ...]) -> Manifest | None:
-    """Return the manifest if this very recipe was finished here already, from the same files, and is still whole."""
+def finished_manifest(
+    out: Path, recipe: Recipe, inputs: tuple[Input, ...], *, of_parents: bool = False
+) -> Manifest | None:
+    """Return the manifest if this very recipe was finished here already, from the same files, and is still whole.
+
+    Where an output was made of others, it names their fingerprints, and lists their inputs and not them.
+    """
     if not (out / MANIFEST).exists():
         return None
     manifest = load_manifest(out)
     refuse_other_recipe(out, manifest.recipe, recipe)
     then = tuple(Identity(entry.path, entry.n_bytes, entry.mtime_ns, entry.edges) for entry in manifest.inputs)
-    refuse_other_inputs(out, then, identities(inputs))
+    if not of_parents:
+        refuse_other_inputs(out, then, identities(inputs))
     for shard in manifest.shards:
         if not (out / shard.file).is_file() or (out / shard.file).stat().st_size != shard.n_bytes:
             message = f"shard `{shard.file}` of `{out}` is missing or damaged"

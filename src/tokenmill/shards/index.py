@@ -4,10 +4,11 @@
 shard, in order, in record batches of 65,536 rows, so that row N is in batch N // 65536. Nobody must scan for
 end-of-text, which would be wrong where a text spells it.
 
-    start    uint64   position of the document's first token in the shard
-    length   uint64   its tokens, end-of-text included; it may run on into the following shards
-    input    uint32   its source: a position in the manifest's list of inputs
-    row      uint64   its row there, counted from 0 (for JSONL and lines: the line, counted from 0)
+    start      uint64   position of the document's first token in the shard
+    length     uint64   its tokens, end-of-text included; it may run on into the following shards
+    input      uint32   its source: a position in the manifest's list of inputs
+    row        uint64   its row there, counted from 0 (for JSONL and lines: the line, counted from 0)
+    continued  bool     whether it is the rest of a document that began in another split
 
 The names of index files contain neither `train` nor `val`: build-nanogpt loads every file whose name does.
 """
@@ -25,7 +26,15 @@ from tokenmill.errors import DamageError
 from tokenmill.storage.local import PartialFile
 
 BATCH_ROWS = 65_536
-SCHEMA = pa.schema([("start", pa.uint64()), ("length", pa.uint64()), ("input", pa.uint32()), ("row", pa.uint64())])
+SCHEMA = pa.schema(
+    [
+        ("start", pa.uint64()),
+        ("length", pa.uint64()),
+        ("input", pa.uint32()),
+        ("row", pa.uint64()),
+        ("continued", pa.bool_()),
+    ]
+)
 
 
 INDEX = "index"
@@ -53,10 +62,11 @@ class IndexWriter:
         lengths: npt.NDArray[np.int64],
         inputs: npt.NDArray[np.uint32],
         rows: npt.NDArray[np.uint64],
+        continued: npt.NDArray[np.bool_],
     ) -> None:
         if len(starts) == 0:
             return
-        arrays = (starts.astype(np.uint64), lengths.astype(np.uint64), inputs, rows)
+        arrays = (starts.astype(np.uint64), lengths.astype(np.uint64), inputs, rows, continued)
         self._waiting.append(pa.record_batch([pa.array(array) for array in arrays], schema=SCHEMA))
         self._n_waiting += len(starts)
         self.n_documents += len(starts)

@@ -27,6 +27,8 @@ class ShardReceipt(msgspec.Struct, frozen=True):
     # Behind the last shard of a split, what does not fill a sample; and documents of which nothing is left.
     n_dropped_tokens: int = 0
     n_dropped_documents: int = 0
+    # 1 if it begins with the rest of a document that began in another split, which counts as one here
+    n_continued: int = 0
 
     @property
     def files(self) -> tuple[FileReceipt, ...]:

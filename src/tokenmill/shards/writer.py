@@ -32,7 +32,7 @@ class _OpenShard:
         self.place = place
         self.shard = format_named(recipe.format).open(out, recipe, dtype, place, inputs)
         self.index = IndexWriter(out / index_name(place.number))
-        self.n_tokens = 0
+        self.n_tokens = self.n_continued = 0
 
     def append(self, run: TokenRun, start: int, stop: int) -> None:
         """Write the tokens `start` to `stop` of a run, and enter the documents that begin there."""
@@ -40,15 +40,16 @@ class _OpenShard:
         of = slice(int(np.searchsorted(starts, start)), int(np.searchsorted(starts, stop)))
         documents = Beginnings(starts[of] + (self.n_tokens - start), run.doc_inputs[of], run.doc_rows[of])
         self.shard.append(run.ids[start:stop], documents)
-        self.index.append(documents.starts, run.doc_lengths[of], documents.inputs, documents.rows)
+        self.index.append(documents.starts, run.doc_lengths[of], documents.inputs, documents.rows, run.continued[of])
         self.n_tokens += stop - start
+        self.n_continued += int(run.continued[of].sum())
 
     def append_empty(self, run: TokenRun, of: slice) -> None:
         """Enter documents without a token, behind the last one that has some."""
         n_documents = len(run.doc_lengths[of])
         starts = np.full(n_documents, self.n_tokens, dtype=np.int64)
         self.shard.append(run.ids[:0], Beginnings(starts, run.doc_inputs[of], run.doc_rows[of]))
-        self.index.append(starts, run.doc_lengths[of], run.doc_inputs[of], run.doc_rows[of])
+        self.index.append(starts, run.doc_lengths[of], run.doc_inputs[of], run.doc_rows[of], run.continued[of])
 
     def commit(self, n_dropped_tokens: int, n_dropped_documents: int) -> ShardReceipt:
         index_sha256 = self.index.commit()
@@ -64,6 +65,7 @@ class _OpenShard:
             side_files=tuple(others),
             n_dropped_tokens=n_dropped_tokens,
             n_dropped_documents=n_dropped_documents,
+            n_continued=self.n_continued,
         )
 
     def abandon(self) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tokenmill.plan import Span
     from tokenmill.recipe import Recipe
 
-Kind = Literal["parquet", "arrow", "jsonl", "text"]
+Kind = Literal["parquet", "arrow", "jsonl", "text", "shard"]  # a shard: of another output, for convert and merge
 
 KINDS: dict[str, Kind] = {
     ".parquet": "parquet",
