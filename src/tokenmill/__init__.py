@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from tokenmill.conversion import Changes, convert, merge
     from tokenmill.errors import TokenmillError
     from tokenmill.forecasting import Forecast, forecast
     from tokenmill.inspect import Document, Shards, open_shards
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from tokenmill.verification import Verification, verify
 
 _HOMES = {
+    "Changes": "tokenmill.conversion",
     "Document": "tokenmill.inspect",
     "Forecast": "tokenmill.forecasting",
     "Manifest": "tokenmill.manifest",
@@ -34,8 +36,10 @@ _HOMES = {
     "Tokenizer": "tokenmill.tokenizers",
     "TokenmillError": "tokenmill.errors",
     "Verification": "tokenmill.verification",
+    "convert": "tokenmill.conversion",
     "forecast": "tokenmill.forecasting",
     "imap": "tokenmill.pools",
+    "merge": "tokenmill.conversion",
     "open_shards": "tokenmill.inspect",
     "prepare": "tokenmill.mill",
     "prepare_recipe": "tokenmill.mill",
@@ -43,6 +47,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Changes",
     "Document",
     "Forecast",
     "Manifest",
@@ -53,8 +58,10 @@ __all__ = [
     "TokenmillError",
     "Verification",
     "__version__",
+    "convert",
     "forecast",
     "imap",
+    "merge",
     "open_shards",
     "prepare",
     "prepare_recipe",

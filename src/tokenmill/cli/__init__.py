@@ -10,6 +10,7 @@ from typing import NoReturn
 import click
 
 from tokenmill import __version__
+from tokenmill.cli.convert import convert, merge
 from tokenmill.cli.doctor import doctor
 from tokenmill.cli.errors import say
 from tokenmill.cli.inspect import inspect
@@ -33,7 +34,7 @@ def cli() -> None:
     """
 
 
-for command in (prepare, plan, status, verify, inspect, formats, tokenizers, doctor):
+for command in (prepare, plan, status, verify, inspect, convert, merge, formats, tokenizers, doctor):
     cli.add_command(command)
 
 
