@@ -22,7 +22,8 @@ HERE = Path(__file__).parent
 RUN = HERE / "run.py"
 LIMIT_SECONDS = 90.0
 UNSTABLE = ("manifest.json", "SHA256SUMS")  # they tell when a run was, and how it went
-WORDS = "the of and mill stone grain Mühle 粉 \U0001f35e it's 1234 <|endoftext|> \n\n = ( river turns a wheel".split(" ")
+WORDS = ["the", "of", "and", "mill", "stone", "grain", "Mühle", "粉", "\U0001f35e", "it's", "1234", "<|endoftext|>"]
+WORDS += ["\n\n", "=", "(", "river", "turns", "a", "wheel"]
 
 
 class HangError(AssertionError):
@@ -82,7 +83,7 @@ class Run:
     def __init__(
         self, command: list[str], *, env: dict[str, str] | None = None, cwd: Path | None = None, **popen
     ) -> None:
-        self.log = tempfile.TemporaryFile()  # noqa: SIM115
+        self.log = tempfile.TemporaryFile()
         environment = {**os.environ, "TMPDIR": str(temp_folder()), "NO_COLOR": "1", **(env or {})}
         self.began = time.monotonic()
         self.process = subprocess.Popen(
@@ -144,14 +145,21 @@ def temp_folder() -> Path:
 
 
 SHM = Path("/dev/shm")  # noqa: S108
-_SHM_BEFORE = set(os.listdir(SHM)) if SHM.is_dir() else set()
 
 
-def leftovers() -> list[str]:
-    """What runs have left in the temp folder and in shared memory."""
-    shared = set(os.listdir(SHM)) - _SHM_BEFORE if SHM.is_dir() else set()
-    ours = [f"{SHM / name}" for name in sorted(shared) if "tokenmill" in name or "tm" in name or "psm" in name]
-    return [*ours, *(str(path) for path in temp_folder().iterdir())]
+def shared_memory() -> set[Path]:
+    return set(SHM.iterdir()) if SHM.is_dir() else set()
+
+
+_SHM_BEFORE = shared_memory()
+
+
+def leftovers(within_seconds: float = 2.0) -> list[str]:
+    """What runs have left in the temp folder and in shared memory; others on the machine may pass through there."""
+    ends = time.monotonic() + within_seconds
+    while (left := [*(shared_memory() - _SHM_BEFORE), *temp_folder().iterdir()]) and time.monotonic() < ends:
+        time.sleep(0.1)
+    return sorted(map(str, left))
 
 
 def session_processes(session: int) -> list[str]:

@@ -44,7 +44,7 @@ class MemoryGroup:
 def group_or_skip(n_bytes: int) -> MemoryGroup:
     try:
         group = MemoryGroup(n_bytes)
-        subprocess.run(["true"], preexec_fn=group.enter, check=True)  # noqa: PLW1509
+        subprocess.run(["true"], preexec_fn=group.enter, check=True)
     except (OSError, subprocess.SubprocessError) as error:
         pytest.skip(f"no control group for memory can be made here: {error}")
     return group

@@ -68,7 +68,9 @@ def killing(folder: Path, n_wanted: int, seed: int, tally: Path) -> Counter:
         n_kills += told.n_kills
         moments += told.killed_at
         n_problems.update(problem.partition(":")[0] for problem in told.problems)
-        print(f"{n_kills:5} kills: {name}, {told.n_kills} in {told.seconds:.1f} s", *told.problems, sep="\n  ", flush=True)
+        print(
+            f"{n_kills:5} kills: {name}, {told.n_kills} in {told.seconds:.1f} s", *told.problems, sep="\n  ", flush=True
+        )
         shutil.rmtree(out)
         i += 1
     forks.close()
