@@ -25,7 +25,7 @@ torture: .venv/tests
 # What others do under the same faults, from PyPI.
 torture-peers:
 	$(PYTHON) -m venv .venv-peers
-	.venv-peers/bin/pip install --quiet datasets tiktoken datatrove
+	.venv-peers/bin/pip install --quiet datasets tiktoken datatrove orjson
 	.venv-peers/bin/python tests/faults/peers.py
 
 lint: .venv/lint

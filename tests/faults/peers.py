@@ -79,12 +79,15 @@ if __name__ == "__main__":
 """
 
 PEERS = {"datasets.map": DATASETS, "multiprocessing.Pool": POOL, "datatrove": DATATROVE}
-PACKAGES = {"datasets.map": "datasets", "datatrove": "datatrove"}
 
 
 def main() -> None:
-    observed: dict[str, dict[str, str]] = {}
+    """Try those that are named, or all; what was seen of the others is kept."""
+    file = Path(__file__).parent / "peers.json"
+    observed: dict[str, dict[str, str]] = json.loads(file.read_text())["observed"] if file.exists() else {}
     for peer, script in PEERS.items():
+        if sys.argv[1:] and peer not in sys.argv[1:]:
+            continue
         observed[peer] = {
             "worker killed once": outcome(peer, script, "kill"),
             "worker panics": outcome(peer, script, "panic"),
@@ -101,7 +104,7 @@ def main() -> None:
         "SIGKILL of the whole process group at a random moment": column(observed, "parent killed and rerun"),
     }
     result = {"versions": versions, "limit_seconds": LIMIT_SECONDS, "observed": observed, "table": table}
-    (Path(__file__).parent / "peers.json").write_text(json.dumps(result, indent=1) + "\n")
+    file.write_text(json.dumps(result, indent=1) + "\n")
 
 
 def column(observed: dict[str, dict[str, str]], case: str) -> str:
@@ -154,7 +157,7 @@ def in_words(code: int | None, said: str) -> str:
     if code == 0 and documents:
         n = int(documents.split()[1])
         return "finishes, all documents" if n == N_DOCUMENTS else f"finishes with {n} of {N_DOCUMENTS} documents"
-    last = lines[-1][:90] if lines else ""
+    last = lines[-1].partition(".")[0][:90] if lines else ""
     return f"ends with exit code {code}, `{last}`"
 
 
