@@ -2,30 +2,33 @@
 
 import json
 from collections import Counter
-from datetime import UTC, datetime
 from pathlib import Path
 
 PEERS = Path(__file__).parent / "peers.json"
 BEGIN, END = "<!-- made by make torture -->", "<!-- end -->"
+KILLS = "SIGKILL of the whole process group at a random moment"
 
 
-def into(tally: Path) -> dict[str, str]:
-    """The environment in which the tests count what they try."""
-    return {"TOKENMILL_FAULTS_TALLY": str(tally)}
-
-
-def rows(entries: list[dict]) -> list[str]:
+def added_up(entries: list[dict]) -> list[dict]:
+    """One entry for each fault and outcome."""
     counts: Counter[tuple[str, str]] = Counter()
     for entry in entries:
         counts[entry["fault"], entry["outcome"]] += entry["n"]
+    return [{"fault": fault, "outcome": outcome, "n": n} for (fault, outcome), n in counts.items()]
+
+
+def rows(result: dict) -> list[str]:
     peers = json.loads(PEERS.read_text())["table"] if PEERS.exists() else {}
-    return [f"| {fault} | {n:,} | {outcome} | {peers.get(fault, '')} |" for (fault, outcome), n in counts.items()]
+    kills = {"fault": KILLS, "outcome": "same bytes", "n": result["kills"]}
+    entries = added_up([kills, *result["tests"]])
+    return [f"| {one['fault']} | {one['n']:,} | {one['outcome']} | {peers.get(one['fault'], '')} |" for one in entries]
 
 
-def write(page: Path, entries: list[dict], where: str) -> None:
+def write(page: Path, result: dict) -> None:
     """Put the table between the two marks of the page."""
     text = page.read_text()
     head, tail = text[: text.index(BEGIN)], text[text.index(END) :]
-    day = datetime.now(UTC).date().isoformat()
-    lines = [BEGIN, f"{day}, {where}.", "", "| fault | tried | outcome | peers |", "|---|---|---|---|", *rows(entries)]
+    problems = ", ".join(f"{n} {kind}s" for kind, n in result["problems"].items())
+    said = f"{result['date']}, {result['machine']}: {result['kills']} kills in {result['seconds']} s, {problems}."
+    lines = [BEGIN, said, "", "| fault | tried | outcome | peers |", "|---|---|---|---|", *rows(result)]
     page.write_text(head + "\n".join(lines) + "\n" + tail)

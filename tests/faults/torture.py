@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 
 import table
@@ -24,6 +25,7 @@ from kills import RECIPES, torture
 
 # nanogpt with its shuffle, llmc and npy get most of the kills.
 ROUND = [*list(RECIPES)[:3], *RECIPES]
+RESULT = HERE / "torture.json"
 KINDS = ("difference", "hang", "orphan", "leftover")
 
 
@@ -31,25 +33,32 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("kills", type=int, nargs="?", default=200)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
-    parser.add_argument("--page", type=Path, help="write the table into this page")
+    parser.add_argument("--page", type=Path, help="run every fault test too, and write the table into this page")
+    parser.add_argument("--tests-only", action="store_true", help="keep the kills of the last time")
     arguments = parser.parse_args()
-    began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tokenmill-torture-") as folder:
-        tally = Path(folder) / "tally"
-        n_problems = killing(Path(folder), arguments.kills, arguments.seed, tally)
+        if arguments.tests_only:
+            result = json.loads(RESULT.read_text())
+        else:
+            result = killing(Path(folder), arguments.kills, arguments.seed)
+            RESULT.write_text(json.dumps({**result, "tests": []}, indent=1) + "\n")
+        n_problems = sum(result["problems"].values())
         if arguments.page:
-            seconds = time.monotonic() - began
+            tally = Path(folder) / "tally"
             tests = [sys.executable, "-m", "pytest", str(HERE), "-q", "--no-header"]
-            n_problems["failed test"] = subprocess.run(tests, env={**os.environ, **table.into(tally)}).returncode
-            entries = [json.loads(line) for line in tally.read_text().splitlines()]
-            if not any(n_problems.values()):
-                table.write(arguments.page, entries, f"{platform.machine()}, {os.cpu_count()} cores, {seconds:.0f} s")
-    print(", ".join(f"{n_problems[kind]} {kind}s" for kind in KINDS), flush=True)
-    return 1 if any(n_problems.values()) else 0
+            n_problems += subprocess.run(tests, env={**os.environ, "TOKENMILL_FAULTS_TALLY": str(tally)}).returncode
+            result["tests"] = [json.loads(line) for line in tally.read_text().splitlines()]
+            if n_problems == 0:
+                RESULT.write_text(json.dumps({**result, "tests": table.added_up(result["tests"])}, indent=1) + "\n")
+                table.write(arguments.page, json.loads(RESULT.read_text()))
+    print(f"{result['kills']} kills in {result['seconds']} s:", end=" ")
+    print(", ".join(f"{result['problems'][kind]} {kind}s" for kind in KINDS), flush=True)
+    return 1 if n_problems else 0
 
 
-def killing(folder: Path, n_wanted: int, seed: int, tally: Path) -> Counter:
-    """Kill runs until there were enough kills; return how many problems of each kind there were."""
+def killing(folder: Path, n_wanted: int, seed: int) -> dict:
+    """Kill runs until there were enough kills; return how many there were, and problems of each kind."""
+    began = time.monotonic()
     print(f"{n_wanted} kills, seed {seed}", flush=True)
     rng, n_kills, n_problems, moments = random.Random(seed), 0, Counter(), Counter()
     corpus, forks, expected = write_corpus(folder / "in", n_documents=6000), Forks(folder), {}
@@ -75,9 +84,14 @@ def killing(folder: Path, n_wanted: int, seed: int, tally: Path) -> Counter:
         i += 1
     forks.close()
     print("killed at", dict(moments), flush=True)
-    entry = {"fault": "SIGKILL of the whole process group at a random moment", "outcome": "same bytes", "n": n_kills}
-    tally.write_text(json.dumps(entry) + "\n")
-    return n_problems
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "kills": n_kills,
+        "seconds": round(time.monotonic() - began),
+        "killed_at": dict(moments),
+        "problems": {kind: n_problems[kind] for kind in KINDS},
+    }
 
 
 if __name__ == "__main__":
