@@ -209,7 +209,7 @@ class _Crew:
         what = f"worker {process.pid} {how} in unit {unit}"
         if trouble.hopeless:
             raise WorkerError(
-                f"{what}, for the third time before it had begun to encode" + (f"\n  {words}" if words else ""),
+                f"{what}, for the third time while it was reading or writing" + (f"\n  {words}" if words else ""),
                 hint="run the same command again to go on from here; `tokenmill doctor` looks at the machine",
             )
         self.put(Mishap("stall" if seat.stalled else "death", f"{what}: {then}"))
