@@ -155,11 +155,23 @@ _SHM_BEFORE = shared_memory()
 
 
 def leftovers(within_seconds: float = 2.0) -> list[str]:
-    """What runs have left in the temp folder and in shared memory; others on the machine may pass through there."""
+    """What runs have left in the temp folder and in shared memory.
+
+    Others on the machine use shared memory too: what a living process has mapped is not left behind.
+    """
     ends = time.monotonic() + within_seconds
-    while (left := [*(shared_memory() - _SHM_BEFORE), *temp_folder().iterdir()]) and time.monotonic() < ends:
+    while (left := [*unused(shared_memory() - _SHM_BEFORE), *temp_folder().iterdir()]) and time.monotonic() < ends:
         time.sleep(0.1)
     return sorted(map(str, left))
+
+
+def unused(paths: set[Path]) -> set[Path]:
+    """Those of the files that no process has mapped."""
+    mapped = ""
+    for maps in Path("/proc").glob("[0-9]*/maps") if paths else ():
+        with contextlib.suppress(OSError):  # it has just ended
+            mapped += "".join(line for line in maps.read_text(errors="replace").splitlines() if str(SHM) in line)
+    return {path for path in paths if str(path) not in mapped}
 
 
 def session_processes(session: int) -> list[str]:
