@@ -166,12 +166,18 @@ def leftovers(within_seconds: float = 2.0) -> list[str]:
 
 
 def unused(paths: set[Path]) -> set[Path]:
-    """Those of the files that no process has mapped."""
-    mapped = ""
+    """Those of the files that no process has mapped, by inode: a semaphore is mapped under another name."""
+    mapped = set()
     for maps in Path("/proc").glob("[0-9]*/maps") if paths else ():
         with contextlib.suppress(OSError):  # it has just ended
-            mapped += "".join(line for line in maps.read_text(errors="replace").splitlines() if str(SHM) in line)
-    return {path for path in paths if str(path) not in mapped}
+            lines = maps.read_text(errors="replace").splitlines()
+            mapped |= {int(line.split()[4]) for line in lines if str(SHM) in line}
+    left = set()
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_ino not in mapped:
+                left.add(path)
+    return left
 
 
 def session_processes(session: int) -> list[str]:
