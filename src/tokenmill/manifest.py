@@ -15,6 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 import tokenmill
+from tokenmill import faults
 from tokenmill.calibrate import EngineChoice
 from tokenmill.errors import DamageError, OutputError
 from tokenmill.journal import State
@@ -125,9 +126,20 @@ def seal(
     data = msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
     if manifest.skipped_list is not None:
         write_whole(out / SKIPPED, skipped_lines(plan, receipts), "skipped")
+    sweep_quarantine(out, manifest)
     write_whole(out / SUMS, sums_text(manifest, data).encode(), "sums")
     write_whole(out / MANIFEST, data, "manifest")
     return manifest
+
+
+def sweep_quarantine(out: Path, manifest: Manifest) -> None:
+    """Remove documents that were put aside by a run that was killed, and went in after all."""
+    folder, listed = out / QUARANTINE, {out / entry.text for entry in manifest.excluded}
+    for path in set(folder.glob("*")) - listed:
+        path.unlink()
+    faults.point("quarantine.swept")
+    if folder.exists() and not listed:
+        folder.rmdir()
 
 
 def skipped_lines(plan: Plan, receipts: list[UnitReceipt]) -> bytes:

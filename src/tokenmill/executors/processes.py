@@ -202,11 +202,13 @@ class _Crew:
             return self.with_fewer_workers(position, f"worker {process.pid} died in unit {unit}: {how}, out of memory")
         trouble = self.troubles[position]
         _, note = read_note(seat.notes_path)
+        if note is not None and note.unit != unit:  # of the unit before: it died before it had begun with this one
+            note = None
         then = trouble.blame(note, how, use_reference=self.use_reference)
         what = f"worker {process.pid} died in unit {unit}: {how}"
         if trouble.hopeless:
             raise WorkerError(
-                f"{what}; the third one that did not come to encode anything" + (f"\n  {words}" if words else ""),
+                f"{what}; the third time while it was reading or writing" + (f"\n  {words}" if words else ""),
                 hint="run the same command again to go on from here; `tokenmill doctor` looks at the machine",
             )
         self.put(Mishap("stall" if seat.stalled else "death", f"{what}; {then}"))
@@ -281,12 +283,13 @@ class _Crew:
         self.stopping.set()
         with self.changed:
             self.changed.notify_all()
-        for seat in self.seats:
-            if (process := seat.process) is not None:
-                process.kill()
-        for thread in self.threads:
-            if thread.is_alive():
-                thread.join()
+        while any(thread.is_alive() for thread in self.threads):
+            for seat in self.seats:  # again and again: one may just be starting
+                if (process := seat.process) is not None:
+                    process.kill()
+            for thread in self.threads:
+                if thread.is_alive():
+                    thread.join(TICK_SECONDS)
 
 
 def oom_kills() -> int:
