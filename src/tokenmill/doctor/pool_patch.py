@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 
-from tokenmill.doctor.dispatch import EXECUTOR, POOL, PROCESS, is_executor, is_pool, keyword, matches
+from tokenmill.doctor.dispatch import EXECUTOR, POOL, PROCESS, is_executor, is_pool, matches
 from tokenmill.doctor.edits import Edit, edited, line_of, lines_edit, replaced, shifted, statement_removed, untellable
 from tokenmill.doctor.names import Script
 
 _ENDINGS = ("close", "join", "terminate", "shutdown")
+_POOL_ARGUMENTS = ("processes", "initializer", "initargs")
+_EXECUTOR_ARGUMENTS = ("max_workers", "mp_context", "initializer", "initargs")
 
 
 def without_pools(script: Script, *, processes: bool) -> str:
@@ -87,7 +89,7 @@ def map_call(script: Script, call: ast.Call, processes: bool) -> str:
 
 def _pool_options(script: Script, constructor: ast.Call) -> dict[str, str]:
     """The arguments of a Pool that tokenmill.imap takes as well."""
-    names = ("processes", "initializer", "initargs")
+    names = _POOL_ARGUMENTS
     given = dict(zip(names, constructor.args, strict=False))
     given |= {entry.arg: entry.value for entry in constructor.keywords if entry.arg in names}
     return {name: script.text(given[name]) for name in names if name in given and script.text(given[name]) != "None"}
@@ -97,11 +99,7 @@ def _unmade(script: Script, constructor: ast.Call, processes: bool) -> list[Edit
     """Take out a pool that nothing uses any more: the `with` around its work, or the assignment."""
     source, holder = script.source, script.parents[constructor]
     edits = []
-    initializer = keyword(constructor, "initializer")
-    start = ""
-    if initializer is not None and not processes:
-        arguments = keyword(constructor, "initargs")
-        start = f"{script.text(initializer)}({f'*{script.text(arguments)}' if arguments is not None else ''})"
+    start = "" if processes else _initialization(script, constructor)
     if isinstance(holder, ast.withitem) and isinstance(script.parents[holder], ast.With):
         statement = script.parents[holder]
         assert isinstance(statement, ast.With)
@@ -118,16 +116,28 @@ def _unmade(script: Script, constructor: ast.Call, processes: bool) -> list[Edit
     return edits
 
 
+def _initialization(script: Script, constructor: ast.Call) -> str:
+    """The call that each worker would have begun with, or nothing."""
+    names = _POOL_ARGUMENTS if matches(script, constructor.func, POOL) else _EXECUTOR_ARGUMENTS
+    given = dict(zip(names, constructor.args, strict=False))
+    given |= {entry.arg: entry.value for entry in constructor.keywords if entry.arg}
+    if "initializer" not in given or script.text(given["initializer"]) == "None":
+        return ""
+    arguments = f"*{script.text(given['initargs'])}" if "initargs" in given else ""
+    return f"{script.text(given['initializer'])}({arguments})"
+
+
 def _without_with(script: Script, statement: ast.With, constructor: ast.Call, start: str) -> list[Edit]:
     source, body = script.source, statement.body
+    text = " " * statement.col_offset + start + "\n" if start else ""
     if len(statement.items) > 1 or body[0].lineno == statement.lineno:
         # The other items stay as they are.
-        return [replaced(source, constructor, "contextlib.nullcontext()")]
+        above = lines_edit(source, statement.lineno, statement.lineno - 1, text)
+        return [above, replaced(source, constructor, "contextlib.nullcontext()")]
     last_of_header = constructor.end_lineno or statement.lineno
     while not line_of(source, last_of_header).split("#")[0].rstrip().endswith(":"):
         last_of_header += 1
     assert statement.end_lineno is not None
-    text = " " * statement.col_offset + start + "\n" if start else ""
     header = lines_edit(source, statement.lineno, last_of_header, text)
     return [
         header,
