@@ -42,7 +42,9 @@ class Script:
             self.tree = ast.parse(source)
         except SyntaxError as error:
             raise SourceError(f"`{filename}` is no Python: {error.msg} in line {error.lineno}") from None
-        except (ValueError, RecursionError, MemoryError) as error:
+        except (RecursionError, MemoryError):
+            raise too_deep(filename) from None
+        except ValueError as error:
             raise SourceError(f"`{filename}` is no Python: {error}") from None
         self.source = source
         self.filename = filename
@@ -212,8 +214,9 @@ class Script:
         match node:
             case ast.Name():
                 bindings = self.lookup(node)
-                if not bindings:
-                    return {node.id}
+                if not bindings:  # a builtin, or out of `from multiprocessing import *`
+                    stars = self.bindings.get(self.tree, {}).get("*", [])
+                    return {node.id, *(star.path.removesuffix("*") + node.id for star in stars)}
                 found = {b.path for b in bindings if b.how == "import"}
                 return found.union(*(self.paths(value) for value in self._meanings(node)))
             case ast.Attribute(value, attribute):
@@ -242,6 +245,10 @@ class Script:
     def text(self, node: ast.AST) -> str:
         """The node as it is written."""
         return ast.get_source_segment(self.source, node) or ""
+
+
+def too_deep(filename: str) -> SourceError:
+    return SourceError(f"`{filename}` is nested too deeply to be read")
 
 
 def is_main_guard(node: ast.AST) -> bool:
