@@ -396,3 +396,64 @@ def test_an_encoding_that_is_none_for_text_is_told(tmp_path):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("error: `a.py` is no Python: ")
+
+
+CLASS = """import tiktoken
+from multiprocessing import Pool
+from datasets import Dataset
+
+class Preparation:
+    def __init__(self, n_processes):
+        self.enc = tiktoken.get_encoding("r50k_base")
+        self.pool = Pool(n_processes)
+
+    def tokenize(self, row):
+        return {"ids": self.enc.encode_ordinary(row["text"])}
+
+    def run(self):
+        rows = [{"text": "hello"}, {"text": "world"}]
+        for ids in self.pool.imap(self.spare, rows):
+            print(ids)
+        self.pool.close()
+        print(Dataset.from_list(rows).map(self.tokenize, num_proc=2)["ids"][:])
+
+    @staticmethod
+    def spare(row):
+        return len(row["text"])
+
+Preparation(2).run()
+"""
+
+
+def test_a_class_is_read_as_functions_are():
+    assert {(fault.name, fault.line) for fault in script_faults(CLASS, "a.py")} == {
+        ("captured-encoder", 7),
+        ("pool-hangs", 8),
+        ("no-main-guard", 24),
+    }
+    guarded = CLASS.replace("Preparation(2)", 'if __name__ == "__main__":\n    Preparation(2)')
+    assert "no-main-guard" not in {fault.name for fault in script_faults(guarded, "a.py")}
+
+
+@pytest.mark.parametrize("way", [1, 2])
+def test_a_patched_class_runs(way, tmp_path):
+    after = patched(CLASS, way, tmp_path)
+    assert found(after) == set()
+    assert run([sys.executable, "script.py"], tmp_path, HF_HOME=str(tmp_path)) == "5\n5\n[[31373], [6894]]\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("self.enc.encode_ordinary", "self.enc.encode_with_unstable"), "has no `encode_with_unstable`"),
+        (("self.pool.close()", "print(self.pool)"), "what is done with the pool here cannot be told"),
+    ],
+)
+def test_what_a_class_does_with_what_it_holds_is_refused_where_it_cannot_be_told(change, message):
+    with pytest.raises(RecipeError, match=re.escape(message)):
+        script_patch(CLASS.replace(*change), "a.py", 2)
+
+
+def test_a_pool_whose_size_is_not_known_where_it_is_used_is_refused():
+    with pytest.raises(RecipeError, match="`n_processes` of the pool is not known where it is used"):
+        script_patch(CLASS.replace("Preparation(2)", "Preparation(len(__file__))"), "a.py", 2)

@@ -79,7 +79,7 @@ def map_call(script: Script, call: ast.Call, processes: bool) -> str:
     else:
         # A name that is used again stands for the pool made last.
         constructor = max(constructors, key=lambda made: (made.lineno <= call.lineno, made.lineno))
-        options = _pool_options(script, constructor)
+        options = _pool_options(script, constructor, call)
         if "chunksize" in text:
             options["chunksize"] = text["chunksize"]
         arguments = [text["func"], text["iterable"], *(f"{name}={value}" for name, value in options.items())]
@@ -87,12 +87,25 @@ def map_call(script: Script, call: ast.Call, processes: bool) -> str:
     return mapped if lazy else f"list({mapped})"
 
 
-def _pool_options(script: Script, constructor: ast.Call) -> dict[str, str]:
-    """The arguments of a Pool that tokenmill.imap takes as well."""
+def _pool_options(script: Script, constructor: ast.Call, call: ast.Call) -> dict[str, str]:
+    """The arguments of a Pool that tokenmill.imap takes as well, as they can be written where the pool is used."""
     names = _POOL_ARGUMENTS
     given = dict(zip(names, constructor.args, strict=False))
     given |= {entry.arg: entry.value for entry in constructor.keywords if entry.arg in names}
-    return {name: script.text(given[name]) for name in names if name in given and script.text(given[name]) != "None"}
+    texts = {name: _text_at(script, given[name], call) for name in names if name in given}
+    return {name: text for name, text in texts.items() if text != "None"}
+
+
+def _text_at(script: Script, value: ast.expr, call: ast.Call) -> str:
+    """The expression as it is written, or its one value where its names mean nothing."""
+    known = (None, *script.ancestors(call))
+    if all(script.home(name) in known for name in ast.walk(value) if isinstance(name, ast.Name)):
+        return script.text(value)
+    values = script.values(value)
+    if len(values) == 1 and isinstance(values[0], ast.Constant):
+        return script.text(values[0])
+    what = f"`{script.text(value)}` of the pool is not known where it is used"
+    raise untellable(script, call, what, "make the pool there: `with Pool(n) as pool:`")
 
 
 def _unmade(script: Script, constructor: ast.Call, processes: bool) -> list[Edit]:
@@ -111,7 +124,8 @@ def _unmade(script: Script, constructor: ast.Call, processes: bool) -> list[Edit
             script, constructor, "what is done with this pool cannot be told", "write `with Pool(n) as pool:`"
         )
     for node in script.nodes:
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and constructor in script.values(node):
+        is_use = isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load)
+        if is_use and constructor in script.values(node):  # type: ignore[arg-type]
             raise untellable(script, node, "what is done with the pool here cannot be told")
     return edits
 

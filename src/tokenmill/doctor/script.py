@@ -85,6 +85,10 @@ def sent_values(script: Script, pattern: re.Pattern[str]) -> Iterator[ast.expr]:
         for value in [dispatch.function, *script.values(dispatch.function)]:
             if isinstance(value, ast.Attribute) and matches(script, value.value, pattern):
                 yield value.value
+            if isinstance(value, ast.Attribute):
+                for one in script.classes(value.value):
+                    held = [given for values in script.attributes(one).values() for given in values]
+                    yield from (given for given in held if matches(script, given, pattern))
         for function in script.functions(dispatch.function):
             # Names of the module are not pickled: the other process has the module. Those of a closure are.
             seen: set[str] = set()
