@@ -44,7 +44,7 @@ def documents(*texts):
 
 def careful(tmp_path, engine, reference, care=Care(), notes=None):
     on_note = (notes if notes is not None else []).append
-    return CarefulEngine(TwoEngines(engine, reference), False, 7, care, on_note, tmp_path)
+    return CarefulEngine(TwoEngines(engine, reference), engine, 7, care, on_note, tmp_path)
 
 
 def test_document_that_the_fast_engine_raises_on_is_encoded_by_the_reference(tmp_path):
@@ -86,9 +86,9 @@ def test_batch_that_kills_twice_is_halved_down_to_the_document_and_then_to_the_r
             break
     assert trouble.care.by_reference == (Place(0, poison),)
     assert ["halved" in words for words in said] == [True, True, True, False, False]
-    assert "once more" in trouble.blame(Note(0, 0, poison, poison, 1), "was killed by SIGSEGV", use_reference=False)
-    assert "quarantine" in trouble.blame(Note(0, 0, poison, poison, 1), "was killed by SIGSEGV", use_reference=False)
-    assert trouble.care.excluded == ((Place(0, poison), "its worker was killed by SIGSEGV"),)
+    assert "once more" in trouble.blame(Note(0, 0, poison, poison, 1), "killed by SIGSEGV", use_reference=False)
+    assert "quarantine" in trouble.blame(Note(0, 0, poison, poison, 1), "killed by SIGSEGV", use_reference=False)
+    assert trouble.care.excluded == ((Place(0, poison), "its worker died: killed by SIGSEGV"),)
 
 
 def narrowed(trouble, batch, row):

@@ -13,12 +13,12 @@ import tokenmill
 WAYS = ["kill", "segv", "exit", "panic", "exception", "hang"]
 POISON_ROW = 37
 REASONS = {
-    "kill": "its worker was killed by SIGKILL",
-    "segv": "its worker was killed by SIGSEGV",
-    "exit": "its worker ended with exit code 7",
+    "kill": "its worker died: killed by SIGKILL",
+    "segv": "its worker died: killed by SIGSEGV",
+    "exit": "its worker died: exit code 7",
     "panic": "PanicException",
     "exception": "ValueError: cannot take this",
-    "hang": "its worker made no progress",
+    "hang": "its worker died: no progress",
 }
 
 

@@ -132,6 +132,7 @@ class _Crew:
         self.finished: set[int] = set()  # those behind the first unfinished one
         self.troubles: defaultdict[int, Trouble] = defaultdict(Trouble)
         self.n_workers = n_workers
+        self.n_deaths_alone = 0  # for want of memory, of the last worker
         self.stopping = threading.Event()
         folder = Path(job.work) / "workers"
         folder.mkdir(exist_ok=True)
@@ -216,11 +217,15 @@ class _Crew:
         return True
 
     def with_fewer_workers(self, position: int, what: str) -> bool:
-        """Give the unit back and take this worker out, so that the others fit; the last one cannot be taken out."""
+        """Give the unit back and take this worker out, so that the others fit; the last one cannot be taken out.
+
+        It may try once more alone: the kernel may have taken it together with those that were too many.
+        """
         with self.changed:
             alone = self.n_workers == 1
-            self.n_workers -= 1
-        if alone:
+            self.n_workers -= not alone
+            self.n_deaths_alone += alone
+        if self.n_deaths_alone > 1:
             limit = machine.memory_limit()
             room = f"{limit / 1e9:.1f} GB are allowed here" if limit else "this machine has no more"
             raise WorkerError(
@@ -230,7 +235,7 @@ class _Crew:
             )
         self.put(Mishap("memory", f"{what}; the run goes on with {self.n_workers}"))
         self.give_back(position)
-        return False
+        return alone
 
     def watch(self) -> None:
         """End workers that have made no progress for too long."""
