@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-faults torture torture-peers lint types package test-unicode fuzz memory clean
+.PHONY: demo test test-ways test-faults torture torture-peers lint types package test-unicode fuzz memory clean
 
 demo: .venv/installed
 	rm -rf out
@@ -13,7 +13,11 @@ demo: .venv/installed
 test: .venv/tests
 	$(BIN)/pytest
 
-# Real processes, real signals: killed, starved, corrupted; about two minutes.
+# The three known ways: the tokenizer under every start method, the drop-in scripts, the doctor's patches, the guide.
+test-ways: .venv/tests
+	$(BIN)/pytest tests/ways
+
+# Real processes, real signals: killed, starved, corrupted; three to four minutes.
 test-faults: .venv/tests
 	$(BIN)/pytest tests/faults
 

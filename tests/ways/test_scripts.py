@@ -20,7 +20,7 @@ from tokenmill.manifest import load_manifest
 from tokenmill.recipe import RunOptions
 from tokenmill.scripts.fineweb_layouts import fineweb_shards
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 SCRIPTS = ROOT / "data" / "fineweb"
 LIMIT_SECONDS = 120
 
