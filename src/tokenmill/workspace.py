@@ -31,7 +31,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from tokenmill import __version__, faults
-from tokenmill.errors import OutputError
+from tokenmill.errors import BusyError, OutputError
 from tokenmill.inputs import Identity, identities, refuse_other_inputs
 from tokenmill.journal import Journal, State
 from tokenmill.lock import LOCK, Lock, take_lock
@@ -104,6 +104,8 @@ def workspace(out: Path, recipe: Recipe, plan: Plan, *, retry_excluded: bool = F
     lock = journal = None
     try:
         lock = take_lock(work)
+        if (out / MANIFEST).exists():  # it was not when this run was planned
+            raise BusyError(f"`{out}` was finished by another process just now", hint="run the same command again")
         resumed = (work / RECIPE).exists()
         if resumed:
             plan = taken_up(out, recipe, plan)

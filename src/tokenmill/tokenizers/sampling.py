@@ -94,7 +94,10 @@ class SampleChecker:
         if not path.exists():  # checked and not recorded, by a run that was killed in between
             return 0
         n_checked = 0
-        rows = pa.ipc.open_file(pa.py_buffer(path.read_bytes())).read_all().to_pylist()
+        try:
+            rows = pa.ipc.open_file(pa.py_buffer(path.read_bytes())).read_all().to_pylist()
+        except pa.ArrowException:  # samples are not synced: a crash of the machine may have taken this one
+            return 0
         for row in rows:
             if self._stopping.is_set():
                 return 0
