@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint types package test-unicode fuzz memory clean
+.PHONY: demo test test-ways test-faults torture torture-peers lint types package test-unicode fuzz memory clean
 
 demo: .venv/installed
 	rm -rf out
@@ -12,6 +12,25 @@ demo: .venv/installed
 
 test: .venv/tests
 	$(BIN)/pytest
+
+# The three known ways: the tokenizer under every start method, the drop-in scripts, the doctor's patches, the guide.
+test-ways: .venv/tests
+	$(BIN)/pytest tests/ways
+
+# Real processes, real signals: killed, starved, corrupted; three to four minutes.
+test-faults: .venv/tests
+	$(BIN)/pytest tests/faults
+
+# The long form: some 200 kills, every fault test, and the table of docs/reliability.md; about fifteen minutes.
+KILLS ?= 200
+torture: .venv/tests
+	$(BIN)/python tests/faults/torture.py $(KILLS) --page docs/reliability.md
+
+# What others do under the same faults, from PyPI.
+torture-peers:
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/pip install --quiet datasets tiktoken datatrove orjson
+	.venv-peers/bin/python tests/faults/peers.py
 
 lint: .venv/lint
 	$(BIN)/ruff check .
@@ -59,4 +78,4 @@ memory: .venv/installed
 	touch $@
 
 clean:
-	rm -rf .venv .venv-package out dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-package .venv-peers out dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

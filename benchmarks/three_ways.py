@@ -25,7 +25,7 @@ import tiktoken_ext.openai_public
 import tokenmill
 from tokenmill.doctor.patches import script_patch
 
-SHAPE = Path(__file__).parent.parent / "tests/doctor_scripts/nanogpt_shaped.py"
+SHAPE = Path(__file__).parent.parent / "tests/ways/doctor_scripts/nanogpt_shaped.py"
 ROUNDS = 3
 
 

@@ -180,7 +180,10 @@ def limited(
         if receipt.n_tokens > tokens_left:
             n_documents = min(n_documents, n_documents_within(tokens_left, receipt, plan, job, dtype))
         if n_documents < receipt.n_documents:
-            care = Care(excluded=tuple((Place(entry.span, entry.row), entry.reason) for entry in receipt.excluded))
+            care = Care(
+                by_reference=tuple(Place(*place) for place in receipt.by_reference),
+                excluded=tuple((Place(entry.span, entry.row), entry.reason) for entry in receipt.excluded),
+            )
             cut = encode_unit(job, plan.units[receipt.unit], care=care, limit_documents=n_documents)
             journal.record(UnitDone(cut))
             yield cut

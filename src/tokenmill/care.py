@@ -39,7 +39,7 @@ class Note(NamedTuple):
     span: int
     first_row: int
     last_row: int
-    n_documents: int
+    n_documents: int  # 0: none at the moment, a batch is being read or written
 
 
 class Care(msgspec.Struct, frozen=True):
@@ -77,11 +77,12 @@ class CarefulEngine:
     def encode(self, span: int, documents: Documents) -> tuple[Documents, Tokens, list[Exclusion]]:
         """Return the documents that could be encoded, their tokens, and those that could not."""
         runs = list(self.runs(span, documents))
+        self.on_note(Note(self.unit, span, 0, 0, 0))
         if len(runs) == 1 and not isinstance(runs[0], Exclusion):
             return documents, runs[0], []
         excluded = [run for run in runs if isinstance(run, Exclusion)]
         tokens = [run for run in runs if isinstance(run, Tokens)]
-        if len(excluded) == len(documents) > 1:
+        if len(excluded) == len(documents) > 1 and not self.takes_anything():
             raise DataError(
                 f"the tokenizer `{self.tokenizer.name}` fails on every document: {excluded[0].reason}",
                 hint="is it the right one?",
@@ -136,6 +137,14 @@ class CarefulEngine:
             raise
         except BaseException as error:
             return self.exclusion(documents, 0, span, in_words(error))
+
+    def takes_anything(self) -> bool:
+        """Whether the tokenizer works at all: a whole batch may well be of documents that it cannot take."""
+        try:
+            self.tokenizer.reference.encode_one("a")
+        except Exception:
+            return False
+        return True
 
     def note(self, span: int, documents: Documents) -> None:
         first, last = int(documents.rows[0]), int(documents.rows[-1])

@@ -66,7 +66,7 @@ def sample_problems(shards: Shards, changed: set[str], on_done: OnDone) -> tuple
     """Encode a seeded sample of the documents again; return how many, and what differs."""
     manifest = shards.manifest
     rng = np.random.default_rng(int(manifest.fingerprint[:8], 16))
-    numbers = rng.integers(0, max(1, len(shards)), SAMPLE_DOCUMENTS) if len(shards) else np.empty(0, np.int64)
+    numbers = rng.choice(len(shards), min(SAMPLE_DOCUMENTS, len(shards)), replace=False, shuffle=False)
     by_file: defaultdict[str, list[Document]] = defaultdict(list)
     for number in sorted(set(numbers.tolist())):
         document = shards[number]

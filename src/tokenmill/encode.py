@@ -15,6 +15,7 @@ from time import perf_counter
 import msgspec
 import numpy as np
 
+from tokenmill import faults
 from tokenmill.batches import BAD_REASONS, Documents
 from tokenmill.care import NO_CARE, Care, CarefulEngine, Note
 from tokenmill.errors import RecipeError
@@ -86,7 +87,7 @@ class _UnitEncoder:
         limit_documents: int | None,
         engine: Engine | None,
     ) -> None:
-        self.job, self.unit, self.on_beat = job, unit, on_beat
+        self.job, self.unit, self.care, self.on_beat = job, unit, care, on_beat
         self.cut = limit_documents is not None
         self.n_documents_left = 2**62 if limit_documents is None else limit_documents
         self.limit_reached = False
@@ -115,6 +116,7 @@ class _UnitEncoder:
             spans = tuple(self.encode_span(i, span, segment) for i, span in enumerate(self.unit.spans))
             if self.sampled:
                 self.sample.write(sample_path(Path(self.job.work), self.unit.index))
+                faults.point("sample.written")
             segment.commit()
         self.took("write")
         return UnitReceipt(
@@ -126,6 +128,7 @@ class _UnitEncoder:
             n_segment_bytes=segment.n_bytes,
             cut=self.cut,
             excluded=tuple(self.excluded),
+            by_reference=self.care.by_reference,
         )
 
     def encode_span(self, index: int, span: Span, segment: PartialFile) -> SpanReceipt:

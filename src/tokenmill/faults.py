@@ -9,18 +9,60 @@ from __future__ import annotations
 import os
 import signal
 
-_WANTED, _, _TIMES = os.environ.get("TOKENMILL_FAULT", "").partition(":")
-_n_passed = 0
+_FILES = ("recipe", "plan", "segment", "quarantine", "index", "shard", "side", "closing", "skipped", "sums", "manifest")
+_RECEIPTS = ("unit", "scattered", "shard", "input", "checked")
+
+# In about the order of a run. A point that is not listed here is a mistake, which a test finds.
+POINTS = (
+    "lock.written",
+    "lock.taken",
+    *(f"{role}.{step}" for role in _FILES for step in ("written", "synced", "renamed")),
+    "sample.written",
+    *(
+        f"{kind}.{step}"
+        for kind in _RECEIPTS
+        for step in ("before-receipt", "half-receipt", "receipt-written", "receipt-synced")
+    ),
+    "buckets.written",
+    "buckets.synced",
+    "segment.deleted",
+    "stretch.deleted",
+    "quarantine.swept",
+    "work.before-removal",
+    "work.folders-removed",
+    "work.journal-removed",
+    "work.plan.json-removed",
+    "work.recipe.json-removed",
+    "lock.released",
+    "work.guard-removed",
+    "over.begun",
+    "over.file-removed",
+    "over.done",
+)
+
+_wanted = ""
+_n_left = 1
+
+
+def arm(wanted: str) -> None:
+    """Choose the point, `name` or `name:n`, at which this process is to die."""
+    global _wanted, _n_left
+    _wanted, _, times = wanted.partition(":")
+    _n_left = int(times or 1)
 
 
 def point(name: str) -> None:
     """Say that the process is between two steps of a commit."""
-    if name == _WANTED:
+    if name == _wanted:
         _die()
 
 
 def _die() -> None:
-    global _n_passed
-    _n_passed += 1
-    if _n_passed >= int(_TIMES or 1):
+    global _n_left
+    assert _wanted in POINTS
+    _n_left -= 1
+    if _n_left == 0:
         os.killpg(0, signal.SIGKILL)
+
+
+arm(os.environ.get("TOKENMILL_FAULT", ""))

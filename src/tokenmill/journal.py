@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -80,8 +80,8 @@ class State:
 class Journal:
     """The journal of the run that this process owns, and the state that it amounts to."""
 
-    def __init__(self, path: Path) -> None:
-        self.state = State()
+    def __init__(self, path: Path, check: Callable[[], None] = lambda: None) -> None:
+        self.state, self._check = State(), check
         n_bytes = 0
         for event, end in read_events(path):
             self.state.add(event)
@@ -90,17 +90,22 @@ class Journal:
         self._file.truncate(n_bytes)
 
     def record(self, event: Event) -> None:
-        """Put an event on disk, and only then into the state."""
+        """Put an event on disk, and only then into the state; raise if the folder is not ours any more."""
+        self._check()
         kind = event.__struct_config__.tag
         faults.point(f"{kind}.before-receipt")
         line = journal_line(event)
-        self._file.write(line[: len(line) // 2])
+        self._write(line[: len(line) // 2])
         faults.point(f"{kind}.half-receipt")
-        self._file.write(line[len(line) // 2 :])
+        self._write(line[len(line) // 2 :])
         faults.point(f"{kind}.receipt-written")
         os.fsync(self._file.fileno())
         faults.point(f"{kind}.receipt-synced")
         self.state.add(event)
+
+    def _write(self, data: bytes) -> None:
+        while data:  # a disk that is nearly full takes less than it is given
+            data = data[self._file.write(data) :]
 
     def close(self) -> None:
         self._file.close()

@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from tokenmill import faults
 from tokenmill.errors import BusyError
 
 LOCK = "lock"
@@ -74,6 +75,7 @@ class Lock:
         self._thread.join()
         if not self._lost:
             self.path.unlink(missing_ok=True)
+        faults.point("lock.released")
 
 
 def take_lock(folder: Path, wait: Callable[[float], None] = time.sleep) -> Lock:
@@ -88,6 +90,7 @@ def take_lock(folder: Path, wait: Callable[[float], None] = time.sleep) -> Lock:
                 hint=f"wait for it: `tokenmill status {folder.parent}` tells how far it is",
             )
         write_holder(path, mine)
+    faults.point("lock.taken")
     return Lock(path, mine)
 
 
@@ -116,6 +119,7 @@ def read_holder(path: Path) -> Holder | None:
 def write_holder(path: Path, holder: Holder) -> None:
     temp_path = path.with_name(f"{LOCK}.{holder.token}")
     temp_path.write_bytes(msgspec.json.encode(holder))
+    faults.point("lock.written")
     temp_path.replace(path)
 
 

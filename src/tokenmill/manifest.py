@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 import tokenmill
+from tokenmill import faults
 from tokenmill.calibrate import EngineChoice
 from tokenmill.errors import DamageError, OutputError
 from tokenmill.journal import State
@@ -139,6 +140,7 @@ def seal(
     manifest = manifest_of(recipe, plan, engine, state, receipts, shards, run)
     if manifest.skipped_list is not None:
         write_whole(out / SKIPPED, skipped_lines(plan, receipts), "skipped")
+    sweep_quarantine(out, manifest)
     write_manifest(out, manifest)
     return manifest
 
@@ -150,6 +152,16 @@ def write_manifest(out: Path, manifest: Manifest) -> None:
         write_whole(out / name, content, "closing")
     write_whole(out / SUMS, sums_text(manifest, data).encode(), "sums")
     write_whole(out / MANIFEST, data, "manifest")
+
+
+def sweep_quarantine(out: Path, manifest: Manifest) -> None:
+    """Remove documents that were put aside by a run that was killed, and went in after all."""
+    folder, listed = out / QUARANTINE, {out / entry.text for entry in manifest.excluded}
+    for path in set(folder.glob("*")) - listed:
+        path.unlink()
+    faults.point("quarantine.swept")
+    if folder.exists() and not listed:
+        folder.rmdir()
 
 
 def skipped_lines(plan: Plan, receipts: list[UnitReceipt]) -> bytes:

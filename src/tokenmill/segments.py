@@ -62,6 +62,7 @@ class UnitReceipt(msgspec.Struct, frozen=True):
     n_segment_bytes: int
     cut: bool = False  # encoded a second time, up to where a limit of the recipe falls
     excluded: tuple[Exclusion, ...] = ()
+    by_reference: tuple[tuple[int, int], ...] = ()  # span and row of documents that killed the fast engine
 
     @property
     def n_tokens(self) -> int:

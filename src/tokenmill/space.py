@@ -14,6 +14,7 @@ from tokenmill.recipe import RunOptions, recipe_dtype
 from tokenmill.workspace import Workspace
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NOT_WRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)  # a file system that went read-only, say
 # Tokens are estimated from a sample: only what is short by more than the estimate may err is refused.
 CERTAIN = 0.8
 
@@ -35,6 +36,11 @@ def check_space(space: Workspace, engine: EngineChoice, options: RunOptions) -> 
 
 def space_error(error: OSError, space: Workspace) -> Exception:
     """The error to raise for one of the system: a full disk with what is needed and how to go on."""
+    if error.errno in NOT_WRITABLE and str(error.filename or "").startswith(str(space.out)):
+        return SpaceError(
+            f"cannot write to `{space.out}` any more: {str(error.strerror).lower()}",
+            hint="run the same command again when it can be written: it goes on from here",
+        )
     if error.errno not in NO_ROOM:
         return error
     what = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the disk quota is used up"}.get(

@@ -88,6 +88,9 @@ def main() -> None:
     # The parent decides what an interrupt means; a terminal sends it to all of us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     die_with_parent()
+    # Where memory runs out, the kernel is to take a worker and not the parent: a unit is lost then, and not the run.
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("500", encoding="ascii")
     # One thread a worker: the tokenizers library would take all cores in each.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     notebook = Notebook(Path(sys.argv[1]))

@@ -31,10 +31,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from tokenmill import __version__, faults
-from tokenmill.errors import OutputError
+from tokenmill.errors import BusyError, OutputError
 from tokenmill.inputs import Identity, identities, refuse_other_inputs
 from tokenmill.journal import Journal, State
-from tokenmill.lock import Lock, take_lock
+from tokenmill.lock import LOCK, Lock, take_lock
 from tokenmill.manifest import MANIFEST, SKIPPED, SUMS, Manifest, load_manifest
 from tokenmill.plan import Plan, plan_units
 from tokenmill.recipe import Recipe
@@ -98,7 +98,7 @@ def workspace(out: Path, recipe: Recipe, plan: Plan, *, retry_excluded: bool = F
     """Take the output folder for this process; take up what an unfinished run of the same recipe left in it."""
     refuse_sources(out, recipe)
     work = out / WORK
-    if work.exists() and any(work.iterdir()) and not any((work / name).exists() for name in (RECIPE, "lock.guard")):
+    if work.exists() and any(work.iterdir()) and not is_ours(work):
         raise OutputError(f"`{work}` is not tokenmill's", hint="pass another folder with `-o`, or move it away")
     made = not out.exists()
     try:
@@ -110,13 +110,15 @@ def workspace(out: Path, recipe: Recipe, plan: Plan, *, retry_excluded: bool = F
     lock = journal = None
     try:
         lock = take_lock(work)
+        if (out / MANIFEST).exists():  # it was not when this run was planned
+            raise BusyError(f"`{out}` was finished by another process just now", hint="run the same command again")
         resumed = (work / RECIPE).exists()
         if resumed:
             plan = taken_up(out, recipe, plan)
         else:
             begin(out, recipe, plan)
         (work / "units").mkdir(exist_ok=True)
-        journal = Journal(work / JOURNAL)
+        journal = Journal(work / JOURNAL, lock.check)
         if resumed:
             drop_leftovers(out, recipe, journal.state, retry_excluded=retry_excluded)
         yield Workspace(out, work, recipe, plan, journal, lock, resumed)
@@ -131,6 +133,11 @@ def workspace(out: Path, recipe: Recipe, plan: Plan, *, retry_excluded: bool = F
             lock.release()
             if not (work / RECIPE).exists():  # finished, given up, or never begun
                 remove_empty(out, also_out=made)
+
+
+def is_ours(work: Path) -> bool:
+    """Whether a run of tokenmill made this work folder: the guard is the first file in it, and the last."""
+    return any((work / name).exists() for name in (RECIPE, f"{LOCK}.guard"))
 
 
 def begin(out: Path, recipe: Recipe, plan: Plan) -> None:
@@ -180,7 +187,9 @@ def drop_leftovers(out: Path, recipe: Recipe, state: State, *, retry_excluded: b
             raise OutputError(
                 f"shard `{shard.file}` of the unfinished `{out}` is missing or damaged", hint=f"delete `{out}`"
             )
-    for unit in units_to_do_again(out / WORK, state, retry_excluded=retry_excluded):
+    depends_on_all = recipe.shuffle != "none" or isinstance(recipe.val, float)
+    settled = state.scattered is not None or (depends_on_all and bool(state.shards))
+    for unit in units_to_do_again(out / WORK, state, retry_excluded=retry_excluded and not settled):
         del state.units[unit]
     sealed = {out / file.file for shard in state.shards for file in shard.files}
     for path in [*output_files(out, recipe), *(out / WORK / "units").glob(f"*{TEMP_SUFFIX}")]:
@@ -191,7 +200,8 @@ def drop_leftovers(out: Path, recipe: Recipe, state: State, *, retry_excluded: b
 def units_to_do_again(work: Path, state: State, *, retry_excluded: bool) -> list[int]:
     """Units whose segment is still needed, and is not there or not whole: after a crash of the machine, say.
 
-    And those with documents in quarantine, where these are to be tried again.
+    And those with documents in quarantine, where these are to be tried again and no token of the unit is in a shard:
+    another document would move all that follow. Such a run is finished first, and then made again.
     """
     n_tokens_sealed = sum(shard.n_tokens + shard.n_dropped_tokens for shard in state.shards)
     n_documents_sealed = sum(shard.n_documents + shard.n_dropped_documents for shard in state.shards)
@@ -199,13 +209,14 @@ def units_to_do_again(work: Path, state: State, *, retry_excluded: bool) -> list
     n_tokens = n_documents = n_before = 0  # the units from the first on that are all done, and what they hold
     again = []
     for unit, receipt in sorted(state.units.items()):
+        in_shards = unit == n_before and (n_tokens < n_tokens_sealed or n_documents < n_documents_sealed)
         if unit == n_before:
             n_before, n_tokens, n_documents = unit + 1, n_tokens + receipt.n_tokens, n_documents + receipt.n_documents
             if unit < n_scattered or (n_tokens <= n_tokens_sealed and n_documents <= n_documents_sealed):
                 continue
         path = segment_path(work, unit, cut=receipt.cut)
         whole = path.exists() and path.stat().st_size == receipt.n_segment_bytes
-        if not whole or (retry_excluded and receipt.excluded):
+        if not whole or (retry_excluded and receipt.excluded and not in_shards):
             again.append(unit)
     return again
 
@@ -219,6 +230,7 @@ def discard(space: Workspace) -> None:
 def discard_output(out: Path, recipe: Recipe) -> None:
     for path in [out / MANIFEST, *output_files(out, recipe), out / SUMS, out / SKIPPED]:  # the manifest first
         path.unlink(missing_ok=True)
+        faults.point("over.file-removed")
     shutil.rmtree(out / QUARANTINE, ignore_errors=True)
     with suppress(OSError):
         (out / INDEX).rmdir()
@@ -229,7 +241,9 @@ def start_over(out: Path, recipe: Recipe) -> None:
     (out / WORK).mkdir(exist_ok=True)
     lock = take_lock(out / WORK)
     write_whole(out / WORK / RECIPE, msgspec.json.encode(recipe), "recipe")  # whoever is killed now is known
+    faults.point("over.begun")
     discard_output(out, recipe)
+    faults.point("over.done")
     lock.release()
 
 
@@ -237,6 +251,9 @@ def discard_work(work: Path) -> None:
     faults.point("work.before-removal")
     for name in ("units", "buckets", "workers"):
         shutil.rmtree(work / name, ignore_errors=True)
+    for path in work.glob(f"*{TEMP_SUFFIX}"):
+        path.unlink()
+    faults.point("work.folders-removed")
     for name in (JOURNAL, PLAN, RECIPE):  # the recipe last: whoever is killed in between is known for what it is
         (work / name).unlink(missing_ok=True)
         faults.point(f"work.{name}-removed")
@@ -244,7 +261,8 @@ def discard_work(work: Path) -> None:
 
 def sweep(out: Path) -> None:
     """Remove the work folder of a finished output, if the run was killed before it could."""
-    if not (out / WORK / RECIPE).exists() and not (out / WORK / "lock.guard").exists():
+    work = out / WORK
+    if not work.exists() or (any(work.iterdir()) and not is_ours(work)):
         return
     lock = take_lock(out / WORK)
     discard_work(out / WORK)
@@ -253,8 +271,9 @@ def sweep(out: Path) -> None:
 
 
 def remove_empty(out: Path, *, also_out: bool) -> None:
-    for path in (out / WORK).glob("lock.*"):
+    for path in sorted((out / WORK).glob(f"{LOCK}.*")):  # the guard last
         path.unlink(missing_ok=True)
+    faults.point("work.guard-removed")
     for folder in (out / WORK, out / INDEX, *([out] if also_out else [])):
         with suppress(OSError):  # not there, or somebody else's files are in it
             folder.rmdir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from pathlib import Path
@@ -111,9 +112,11 @@ def show_script(paths: tuple[str, ...], way: int | None, as_json: bool) -> int:
     from tokenmill.doctor.patches import script_patch
     from tokenmill.doctor.script import script_faults
 
-    source = script_text(name)
+    source, encoding = script_text(name)
     if way is not None:
-        click.echo(script_patch(source, name, way), nl=False)
+        # In the bytes of the script, which is what `patch` compares; its name is the system's matter.
+        *names, changes = script_patch(source, name, way).split("\n", 2)
+        click.echo(os.fsencode("\n".join([*names, ""])) + changes.encode(encoding), nl=False)
         return 0
     faults = script_faults(source, name)
     if as_json:
@@ -130,17 +133,18 @@ def show_script(paths: tuple[str, ...], way: int | None, as_json: bool) -> int:
     return 1 if faults else 0
 
 
-def script_text(name: str) -> str:
-    """The source of a script, line ends as they are, in the encoding that it declares."""
+def script_text(name: str) -> tuple[str, str]:
+    """The source of a script, line ends and a byte order mark as they are, and the encoding that it declares."""
     import tokenize
 
     try:
         with Path(name).open("rb") as file:
             encoding, _ = tokenize.detect_encoding(file.readline)
-        return Path(name).read_bytes().decode(encoding)
+        encoding = encoding.replace("utf-8-sig", "utf-8")
+        return Path(name).read_bytes().decode(encoding), encoding
     except FileNotFoundError:
         raise SourceError(f"no such script: `{name}`") from None
-    except (SyntaxError, UnicodeDecodeError) as error:
+    except (SyntaxError, UnicodeDecodeError, LookupError) as error:
         raise SourceError(f"`{name}` is no Python: {error}") from None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import traceback
 from pathlib import Path
@@ -160,5 +161,6 @@ def summary(manifest: Manifest, out: Path, already_done: bool, verbose: bool) ->
         )
     itemsize = 2 if tokenizer.dtype == "uint16" else 4
     lines += [f"note: {note}" for note in format_named(recipe.format).notes(recipe, itemsize)]
-    lines.append(f"Check it with `tokenmill verify {out}`, look inside with `tokenmill inspect {out} --doc 0`.")
+    folder = shlex.quote(str(out))
+    lines.append(f"Check it with `tokenmill verify {folder}`, look inside with `tokenmill inspect {folder} --doc 0`.")
     return "\n".join(lines)

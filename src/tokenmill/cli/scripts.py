@@ -51,6 +51,18 @@ def shared_options(folder: Path) -> Callable[[Callable[..., Any]], Callable[...,
             type=click.Choice(["file", "line", "paragraph"]),
             help="How plain text splits into documents, other than by a separator.",
         ),
+        # What the errors of both may point to.
+        click.option("--pattern", help="How a `.tiktoken` rank file splits text: a pattern, or the name of one."),
+        click.option(
+            "--eot_token", "--eot-token", "eot_token", help="End-of-text, by name or id, where it is not told."
+        ),
+        click.option(
+            "--on_bad_document",
+            "--on-bad-document",
+            "on_bad_document",
+            type=click.Choice(["fail", "skip"]),
+            help="What to do with a broken record.  [default: fail]",
+        ),
     ]
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -69,8 +69,13 @@ def first_line(node: ast.stmt) -> int:
 
 
 def with_comments(source: str, line: int, after: int = 0) -> int:
-    """The first of the comment lines that stand right above a line, or the line itself."""
+    """The first of the comment lines that stand right above a line, or the line itself.
+
+    `#!` and the declaration of the encoding are no comments: they mean something only where they are.
+    """
     while line - 1 > after and line_of(source, line - 1).lstrip().startswith("#"):
+        if line - 1 <= 2 and re.match(r"#!|[ \t\f]*#.*?coding[:=]", line_of(source, line - 1)):
+            break
         line -= 1
     return line
 

@@ -42,7 +42,9 @@ class Script:
             self.tree = ast.parse(source)
         except SyntaxError as error:
             raise SourceError(f"`{filename}` is no Python: {error.msg} in line {error.lineno}") from None
-        except (ValueError, RecursionError, MemoryError) as error:
+        except (RecursionError, MemoryError):
+            raise too_deep(filename) from None
+        except ValueError as error:
             raise SourceError(f"`{filename}` is no Python: {error}") from None
         self.source = source
         self.filename = filename
@@ -51,6 +53,7 @@ class Script:
         self.bindings: dict[ast.AST, dict[str, list[Binding]]] = {}
         self.global_names: dict[ast.AST, set[str]] = {}
         self._calls_to: dict[ast.AST, list[ast.Call]] = {}
+        self._attributes: dict[ast.ClassDef, dict[str, list[ast.expr]]] = {}
         # What was found out about an expression. An empty entry stands there meanwhile: a name may come from itself.
         self._values: dict[ast.AST, list[ast.expr]] = {}
         self._functions: dict[ast.AST, list[Function]] = {}
@@ -137,12 +140,60 @@ class Script:
         """The calls in this file that name the function."""
         if not self._calls_to:
             for call in self.calls:
-                if isinstance(call.func, ast.Name):
-                    for b in self.lookup(call.func):
-                        called = b.node if b.how == "function" else b.value
-                        if isinstance(called, FUNCTIONS):
-                            self._calls_to.setdefault(called, []).append(call)
+                for called in self._called(call.func):
+                    self._calls_to.setdefault(called, []).append(call)
         return self._calls_to.get(function, [])
+
+    def _called(self, name: ast.expr) -> list[ast.AST]:
+        if isinstance(name, ast.Attribute):
+            return list(self.methods(name))
+        if not isinstance(name, ast.Name):
+            return []
+        bindings = self.lookup(name)
+        called = [b.node if b.how == "function" else b.value for b in bindings]
+        made = [self._method(b.node, "__init__") for b in bindings if isinstance(b.node, ast.ClassDef)]
+        return [node for node in [*called, *made] if isinstance(node, FUNCTIONS)]
+
+    def classes(self, node: ast.expr) -> list[ast.ClassDef]:
+        """The classes of this file that the expression is an object of: `self`, `Made()`, or a name for that."""
+        nodes: list[ast.AST | None] = [node]
+        if isinstance(node, ast.Name):
+            bindings = self.lookup(node)
+            nodes = [b.value for b in bindings if b.how == "value"]
+            nodes += [b.node for b in bindings if b.how == "parameter"]
+        found: list[ast.AST] = []
+        for value in nodes:
+            match value:
+                case ast.Call(ast.Name() as made):
+                    found += [b.node for b in self.lookup(made)]
+                case ast.arg() if (method := self.function_of(value)) is not None and is_first(value, method):
+                    found.append(self.parents[method])
+        return [one for one in found if isinstance(one, ast.ClassDef)]
+
+    def methods(self, node: ast.Attribute) -> list[Function]:
+        found = [self._method(one, node.attr) for one in self.classes(node.value)]
+        return [method for method in found if method is not None]
+
+    def _method(self, one: ast.ClassDef, name: str) -> Function | None:
+        functions = [s for s in one.body if isinstance(s, ast.FunctionDef | ast.AsyncFunctionDef)]
+        return next((function for function in functions if function.name == name), None)
+
+    def attributes(self, one: ast.ClassDef) -> dict[str, list[ast.expr]]:
+        """What the methods of a class give to attributes of their object: `self.enc = ...`."""
+        if one in self._attributes:
+            return self._attributes[one]
+        found = self._attributes[one] = {}
+        for node in ast.walk(one):
+            match node:
+                case ast.Assign([ast.Attribute(owner, name)], value) if one in self.classes(owner):
+                    found.setdefault(name, []).append(value)
+                case ast.AnnAssign(ast.Attribute(owner, name), _, ast.expr() as value) if one in self.classes(owner):
+                    found.setdefault(name, []).append(value)
+        return found
+
+    def _given(self, node: ast.Attribute) -> list[ast.expr]:
+        """What an attribute of an object of this file may be."""
+        return [value for one in self.classes(node.value) for value in self.attributes(one).get(node.attr, [])]
 
     def arguments(self, parameter: ast.arg) -> list[ast.expr]:
         """What a parameter may be: the arguments of the calls in this file, and its default where they leave it out."""
@@ -151,6 +202,10 @@ class Script:
         positional = [*function.args.posonlyargs, *function.args.args]
         named = {arg.arg: default for arg, default in zip(function.args.kwonlyargs, function.args.kw_defaults)}  # noqa: B905
         named |= {arg.arg: default for arg, default in zip(positional[::-1], function.args.defaults[::-1])}  # noqa: B905
+        if isinstance(self.parents.get(function), ast.ClassDef):
+            if is_first(parameter, function):
+                return []  # the object itself
+            positional = positional[1:]
         given: list[ast.expr | None] = []
         calls = self.calls_to(function)
         for call in calls:
@@ -176,6 +231,8 @@ class Script:
                 inner = [value for branch in (node.body, node.orelse) for value in self.values(branch)]
             elif isinstance(node, ast.Name):
                 inner = [value for meaning in self._meanings(node) for value in self.values(meaning)]
+            elif isinstance(node, ast.Attribute) and (given := self._given(node)):
+                inner = [value for one in given for value in self.values(one)]
             self._values[node] = list(dict.fromkeys(inner))
         return self._values[node]
 
@@ -196,6 +253,8 @@ class Script:
                     nodes = [binding.node for binding in self.lookup(node)]
                     found = [n for n in nodes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
                     inner = self._meanings(node)
+                case ast.Attribute():
+                    found, inner = self.methods(node), self._given(node)
             found = found + [function for value in inner for function in self.functions(value)]
             self._functions[node] = list(dict.fromkeys(found))
         return self._functions[node]
@@ -212,12 +271,15 @@ class Script:
         match node:
             case ast.Name():
                 bindings = self.lookup(node)
-                if not bindings:
-                    return {node.id}
+                if not bindings:  # a builtin, or out of `from multiprocessing import *`
+                    stars = self.bindings.get(self.tree, {}).get("*", [])
+                    return {node.id, *(star.path.removesuffix("*") + node.id for star in stars)}
                 found = {b.path for b in bindings if b.how == "import"}
                 return found.union(*(self.paths(value) for value in self._meanings(node)))
             case ast.Attribute(value, attribute):
-                return {f"{path}.{attribute}" for path in self.paths(value)}
+                inner = self._given(node)
+                found = {f"{path}.{attribute}" for path in self.paths(value)}
+                return found.union(*(self.paths(given) for given in inner))
             case ast.Call(func):
                 returned = [value for function in self.functions(func) for value in self.returned(function)]
                 return {f"{path}()" for path in self.paths(func)}.union(*(self.paths(value) for value in returned))
@@ -242,6 +304,17 @@ class Script:
     def text(self, node: ast.AST) -> str:
         """The node as it is written."""
         return ast.get_source_segment(self.source, node) or ""
+
+
+def is_first(parameter: ast.arg, function: Function) -> bool:
+    """Whether this is the first parameter, which in a method is the object."""
+    first = [*function.args.posonlyargs, *function.args.args][:1]
+    is_static = "staticmethod" in map(ast.unparse, getattr(function, "decorator_list", []))
+    return bool(first) and first[0] is parameter and not is_static
+
+
+def too_deep(filename: str) -> SourceError:
+    return SourceError(f"`{filename}` is nested too deeply to be read")
 
 
 def is_main_guard(node: ast.AST) -> bool:

@@ -17,7 +17,7 @@ from tokenmill.doctor.edits import Edit, edited, replaced, span, unified_diff
 from tokenmill.doctor.engines import token_lists
 from tokenmill.doctor.guard import with_main_guard
 from tokenmill.doctor.imports import with_imports
-from tokenmill.doctor.names import Script
+from tokenmill.doctor.names import Script, too_deep
 from tokenmill.doctor.pool_patch import without_pools
 from tokenmill.doctor.straight import straight_from_shards
 from tokenmill.doctor.tokenizer_patch import lazy_tokenizers, loaded_once
@@ -30,12 +30,21 @@ def script_patch(source: str, filename: str, way: int) -> str:
         raise RecipeError(
             f"there is no way {way}", hint="choose 1 (main process), 2 (lazy encoder) or 3 (from the shards)"
         )
-    script = Script(source, filename)
-    after = straight_from_shards(script) if way == 3 else _mended(script, way)
+    # The mark in front is no part of the program, and stays.
+    mark, source = source[: source.startswith("\ufeff")], source.removeprefix("\ufeff")
+    try:
+        after = _patched(Script(source, filename), way)
+    except RecursionError:
+        raise too_deep(filename) from None
     if after == source:
         raise RecipeError(f"nothing in `{filename}` needs to change for way {way}")
-    Script(after, filename)
-    return unified_diff(source, after, filename)
+    return unified_diff(mark + source, mark + after, filename)
+
+
+def _patched(script: Script, way: int) -> str:
+    after = straight_from_shards(script) if way == 3 else _mended(script, way)
+    Script(after, script.filename)
+    return after
 
 
 def _mended(script: Script, way: int) -> str:

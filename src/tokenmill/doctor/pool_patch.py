@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 
-from tokenmill.doctor.dispatch import EXECUTOR, POOL, PROCESS, is_executor, is_pool, keyword, matches
+from tokenmill.doctor.dispatch import EXECUTOR, POOL, PROCESS, is_executor, is_pool, matches
 from tokenmill.doctor.edits import Edit, edited, line_of, lines_edit, replaced, shifted, statement_removed, untellable
 from tokenmill.doctor.names import Script
 
 _ENDINGS = ("close", "join", "terminate", "shutdown")
+_POOL_ARGUMENTS = ("processes", "initializer", "initargs")
+_EXECUTOR_ARGUMENTS = ("max_workers", "mp_context", "initializer", "initargs")
 
 
 def without_pools(script: Script, *, processes: bool) -> str:
@@ -77,7 +79,7 @@ def map_call(script: Script, call: ast.Call, processes: bool) -> str:
     else:
         # A name that is used again stands for the pool made last.
         constructor = max(constructors, key=lambda made: (made.lineno <= call.lineno, made.lineno))
-        options = _pool_options(script, constructor)
+        options = _pool_options(script, constructor, call)
         if "chunksize" in text:
             options["chunksize"] = text["chunksize"]
         arguments = [text["func"], text["iterable"], *(f"{name}={value}" for name, value in options.items())]
@@ -85,23 +87,32 @@ def map_call(script: Script, call: ast.Call, processes: bool) -> str:
     return mapped if lazy else f"list({mapped})"
 
 
-def _pool_options(script: Script, constructor: ast.Call) -> dict[str, str]:
-    """The arguments of a Pool that tokenmill.imap takes as well."""
-    names = ("processes", "initializer", "initargs")
+def _pool_options(script: Script, constructor: ast.Call, call: ast.Call) -> dict[str, str]:
+    """The arguments of a Pool that tokenmill.imap takes as well, as they can be written where the pool is used."""
+    names = _POOL_ARGUMENTS
     given = dict(zip(names, constructor.args, strict=False))
     given |= {entry.arg: entry.value for entry in constructor.keywords if entry.arg in names}
-    return {name: script.text(given[name]) for name in names if name in given and script.text(given[name]) != "None"}
+    texts = {name: _text_at(script, given[name], call) for name in names if name in given}
+    return {name: text for name, text in texts.items() if text != "None"}
+
+
+def _text_at(script: Script, value: ast.expr, call: ast.Call) -> str:
+    """The expression as it is written, or its one value where its names mean nothing."""
+    known = (None, *script.ancestors(call))
+    if all(script.home(name) in known for name in ast.walk(value) if isinstance(name, ast.Name)):
+        return script.text(value)
+    values = script.values(value)
+    if len(values) == 1 and isinstance(values[0], ast.Constant):
+        return script.text(values[0])
+    what = f"`{script.text(value)}` of the pool is not known where it is used"
+    raise untellable(script, call, what, "make the pool there: `with Pool(n) as pool:`")
 
 
 def _unmade(script: Script, constructor: ast.Call, processes: bool) -> list[Edit]:
     """Take out a pool that nothing uses any more: the `with` around its work, or the assignment."""
     source, holder = script.source, script.parents[constructor]
     edits = []
-    initializer = keyword(constructor, "initializer")
-    start = ""
-    if initializer is not None and not processes:
-        arguments = keyword(constructor, "initargs")
-        start = f"{script.text(initializer)}({f'*{script.text(arguments)}' if arguments is not None else ''})"
+    start = "" if processes else _initialization(script, constructor)
     if isinstance(holder, ast.withitem) and isinstance(script.parents[holder], ast.With):
         statement = script.parents[holder]
         assert isinstance(statement, ast.With)
@@ -113,21 +124,34 @@ def _unmade(script: Script, constructor: ast.Call, processes: bool) -> list[Edit
             script, constructor, "what is done with this pool cannot be told", "write `with Pool(n) as pool:`"
         )
     for node in script.nodes:
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and constructor in script.values(node):
+        is_use = isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load)
+        if is_use and constructor in script.values(node):  # type: ignore[arg-type]
             raise untellable(script, node, "what is done with the pool here cannot be told")
     return edits
 
 
+def _initialization(script: Script, constructor: ast.Call) -> str:
+    """The call that each worker would have begun with, or nothing."""
+    names = _POOL_ARGUMENTS if matches(script, constructor.func, POOL) else _EXECUTOR_ARGUMENTS
+    given = dict(zip(names, constructor.args, strict=False))
+    given |= {entry.arg: entry.value for entry in constructor.keywords if entry.arg}
+    if "initializer" not in given or script.text(given["initializer"]) == "None":
+        return ""
+    arguments = f"*{script.text(given['initargs'])}" if "initargs" in given else ""
+    return f"{script.text(given['initializer'])}({arguments})"
+
+
 def _without_with(script: Script, statement: ast.With, constructor: ast.Call, start: str) -> list[Edit]:
     source, body = script.source, statement.body
+    text = " " * statement.col_offset + start + "\n" if start else ""
     if len(statement.items) > 1 or body[0].lineno == statement.lineno:
         # The other items stay as they are.
-        return [replaced(source, constructor, "contextlib.nullcontext()")]
+        above = lines_edit(source, statement.lineno, statement.lineno - 1, text)
+        return [above, replaced(source, constructor, "contextlib.nullcontext()")]
     last_of_header = constructor.end_lineno or statement.lineno
     while not line_of(source, last_of_header).split("#")[0].rstrip().endswith(":"):
         last_of_header += 1
     assert statement.end_lineno is not None
-    text = " " * statement.col_offset + start + "\n" if start else ""
     header = lines_edit(source, statement.lineno, last_of_header, text)
     return [
         header,

@@ -37,7 +37,7 @@ from tokenmill.doctor.engines import (
     loads_per_document,
     token_lists,
 )
-from tokenmill.doctor.names import Script
+from tokenmill.doctor.names import Script, too_deep
 from tokenmill.doctor.pool_patch import map_call
 from tokenmill.doctor.tokenizer_patch import tokenizer_argument
 from tokenmill.errors import RecipeError
@@ -55,7 +55,10 @@ class Fault(msgspec.Struct, frozen=True):
 
 def script_faults(source: str, filename: str) -> list[Fault]:
     """Return what in the script dies, in the order of its lines; refuse a file that is no Python."""
-    return faults_of(Script(source, filename))
+    try:
+        return faults_of(Script(source.removeprefix("\ufeff"), filename))
+    except RecursionError:
+        raise too_deep(filename) from None
 
 
 def faults_of(script: Script) -> list[Fault]:
@@ -82,6 +85,10 @@ def sent_values(script: Script, pattern: re.Pattern[str]) -> Iterator[ast.expr]:
         for value in [dispatch.function, *script.values(dispatch.function)]:
             if isinstance(value, ast.Attribute) and matches(script, value.value, pattern):
                 yield value.value
+            if isinstance(value, ast.Attribute):
+                for one in script.classes(value.value):
+                    held = [given for values in script.attributes(one).values() for given in values]
+                    yield from (given for given in held if matches(script, given, pattern))
         for function in script.functions(dispatch.function):
             # Names of the module are not pickled: the other process has the module. Those of a closure are.
             seen: set[str] = set()

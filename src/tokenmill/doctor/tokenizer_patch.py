@@ -129,6 +129,9 @@ def _answer(script: Script, node: ast.Attribute, inside: bool) -> list[Edit]:
     if node.attr == "_special_tokens" and isinstance(parent, ast.Subscript):
         if isinstance(parent.slice, ast.Constant) and parent.slice.value == "<|endoftext|>":
             return [Edit(end_of_owner, span(source, parent)[1], ".eot_token")]
+    elif node.attr == "encode_batch" and isinstance(parent, ast.Call) and parent.func is node and parent.args:
+        # It raises where a text spells a special token, unless told not to; here such text is text.
+        return [Edit(end_of_owner, span(source, parent)[1], f".encode_ordinary_batch({script.text(parent.args[0])})")]
     elif node.attr in _ANSWERS:
         options = parent.keywords if isinstance(parent, ast.Call) and parent.func is node else []
         if node.attr != "encode" or not (options or (isinstance(parent, ast.Call) and len(parent.args) > 1)):

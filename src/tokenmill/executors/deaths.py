@@ -13,7 +13,8 @@ import msgspec
 
 from tokenmill.care import NO_CARE, Care, Note, Place
 
-# A batch is tried so often before it is halved: a worker may die by no fault of its documents.
+# A batch is tried so often before it is halved, and a document by itself before an engine is said to be unable to take
+# it: a worker may die by no fault of its documents.
 TRIES_OF_A_BATCH = 2
 # And a unit, when its workers die between batches: while it is read, or before there is anything to encode.
 TRIES_BETWEEN_BATCHES = 3
@@ -47,6 +48,9 @@ class Trouble:
             middle = Place(note.span, (note.first_row + note.last_row + 1) // 2)
             self.care = msgspec.structs.replace(self.care, cut_before=(*self.care.cut_before, middle))
             return f"its batch of {note.n_documents:,} documents is halved"
+        if self.n_deaths[note] < TRIES_OF_A_BATCH:
+            return "the document is tried once more, by itself"
+        self.n_deaths[note] = 0
         place = Place(note.span, note.first_row)
         if place not in self.care.by_reference and not use_reference:
             self.care = msgspec.structs.replace(self.care, by_reference=(*self.care.by_reference, place))

@@ -132,6 +132,7 @@ class _Crew:
         self.finished: set[int] = set()  # those behind the first unfinished one
         self.troubles: defaultdict[int, Trouble] = defaultdict(Trouble)
         self.n_workers = n_workers
+        self.n_deaths_alone = 0  # for want of memory, of the last worker
         self.stopping = threading.Event()
         folder = Path(job.work) / "workers"
         folder.mkdir(exist_ok=True)
@@ -202,11 +203,13 @@ class _Crew:
             return self.with_fewer_workers(position, f"worker {process.pid} died in unit {unit}: {how}, out of memory")
         trouble = self.troubles[position]
         _, note = read_note(seat.notes_path)
+        if note is not None and note.unit != unit:  # of the unit before: it died before it had begun with this one
+            note = None
         then = trouble.blame(note, how, use_reference=self.use_reference)
         what = f"worker {process.pid} died in unit {unit}: {how}"
         if trouble.hopeless:
             raise WorkerError(
-                f"{what}; the third one that did not come to encode anything" + (f"\n  {words}" if words else ""),
+                f"{what}; the third time while it was reading or writing" + (f"\n  {words}" if words else ""),
                 hint="run the same command again to go on from here; `tokenmill doctor` looks at the machine",
             )
         self.put(Mishap("stall" if seat.stalled else "death", f"{what}; {then}"))
@@ -214,11 +217,15 @@ class _Crew:
         return True
 
     def with_fewer_workers(self, position: int, what: str) -> bool:
-        """Give the unit back and take this worker out, so that the others fit; the last one cannot be taken out."""
+        """Give the unit back and take this worker out, so that the others fit; the last one cannot be taken out.
+
+        It may try once more alone: the kernel may have taken it together with those that were too many.
+        """
         with self.changed:
             alone = self.n_workers == 1
-            self.n_workers -= 1
-        if alone:
+            self.n_workers -= not alone
+            self.n_deaths_alone += alone
+        if self.n_deaths_alone > 1:
             limit = machine.memory_limit()
             room = f"{limit / 1e9:.1f} GB are allowed here" if limit else "this machine has no more"
             raise WorkerError(
@@ -228,7 +235,7 @@ class _Crew:
             )
         self.put(Mishap("memory", f"{what}; the run goes on with {self.n_workers}"))
         self.give_back(position)
-        return False
+        return alone
 
     def watch(self) -> None:
         """End workers that have made no progress for too long."""
@@ -281,12 +288,13 @@ class _Crew:
         self.stopping.set()
         with self.changed:
             self.changed.notify_all()
-        for seat in self.seats:
-            if (process := seat.process) is not None:
-                process.kill()
-        for thread in self.threads:
-            if thread.is_alive():
-                thread.join()
+        while any(thread.is_alive() for thread in self.threads):
+            for seat in self.seats:  # again and again: one may just be starting
+                if (process := seat.process) is not None:
+                    process.kill()
+            for thread in self.threads:
+                if thread.is_alive():
+                    thread.join(TICK_SECONDS)
 
 
 def oom_kills() -> int:

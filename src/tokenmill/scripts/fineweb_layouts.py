@@ -26,6 +26,8 @@ class Shards(NamedTuple):
 
 def fineweb_shards(folder: Path, version: str, wanted: FinewebType | None) -> Shards:
     """Return the folder that holds the shards of a sample, and of which FineWeb it is."""
+    if folder.is_file():
+        raise SourceError(f"`{folder}` is a file", hint=f"pass the folder that holds it: `--input {folder.parent}`")
     if not folder.is_dir():
         raise SourceError(f"no such folder: `{folder}`", hint="`--input` names the folder that holds the shards")
     sample = VERSIONS[version]
@@ -52,7 +54,7 @@ def fineweb_shards(folder: Path, version: str, wanted: FinewebType | None) -> Sh
 
 def has_shards(folder: Path) -> bool:
     """Whether shards lie in the folder itself."""
-    return folder.is_dir() and any(path.suffix in SHARD_ENDINGS and path.is_file() for path in folder.iterdir())
+    return folder.is_dir() and any(path.suffix.lower() in SHARD_ENDINGS and path.is_file() for path in folder.iterdir())
 
 
 def type_in_name(folder: Path) -> FinewebType | None:

@@ -189,6 +189,9 @@ class ShardSequence:
             if n_documents == 0:
                 hint = "do filters or limits leave anything? `tokenmill plan` tells how many documents there are"
                 raise RecipeError("nothing to train on: no document with a token is left", hint=hint)
+            if n_documents == 1:
+                hint = "plain text without a separator is one document: pass `--separator` or `--documents line`"
+                raise RecipeError("nothing to train on: the corpus is one document, and val takes it", hint=hint)
             raise RecipeError(
                 f"nothing to train on: the corpus has {n_documents:,} documents with tokens, and val takes all of them",
                 hint="pass a smaller `--val`, or `--val none`",

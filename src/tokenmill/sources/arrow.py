@@ -29,6 +29,8 @@ def opened(entry: Input) -> Iterator[Any]:
     try:
         with pa.memory_map(entry.path) as file:
             yield file
+    except MemoryError:  # pyarrow's is an ArrowException too, and no fault of the file's
+        raise
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"cannot read `{entry.path}` as an Arrow file or stream: {error}") from None
 

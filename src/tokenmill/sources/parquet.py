@@ -28,6 +28,8 @@ def opened(entry: Input) -> Iterator[Any]:
     try:
         with pq.ParquetFile(entry.path, pre_buffer=False, page_checksum_verification=True) as file:
             yield file
+    except MemoryError:  # pyarrow's is an ArrowException too, and no fault of the file's
+        raise
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"cannot read `{entry.path}` as Parquet: {error}") from None
 

@@ -6,8 +6,10 @@ once per process. It also answers as tiktoken's `Encoding` does, and so takes it
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from tokenmill.errors import DamageError, RecipeError, TokenmillError, did_you_mean
@@ -38,35 +40,38 @@ EOT_NAMES = (
 class Tokenizer:
     """A tokenizer: `gpt2`, `cl100k_base` and their like, a tokenizer.json or its folder, a rank file and a pattern."""
 
-    __slots__ = ("name", "pattern")
+    __slots__ = ("_place", "name", "pattern")
     name: str
     pattern: str | None
+    _place: str  # the name; for a file its whole path, which holds when the working folder changes
 
-    def __init__(self, name: str, pattern: str | None = None) -> None:
+    def __init__(self, name: str | os.PathLike[str], pattern: str | None = None) -> None:
+        name = os.fspath(name)
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "pattern", pattern)
-        definition_of(name, pattern)
+        object.__setattr__(self, "_place", str(Path(name).absolute()) if is_file(name) else name)
+        definition_of(self._place, pattern)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("a Tokenizer does not change")
 
     def __reduce__(self) -> tuple[object, ...]:
-        if is_file(self.name):
-            return (_restored, (self.name, self.pattern, self.identity))
+        if is_file(self._place):
+            return (_restored, (self.name, self.pattern, self._place, self.identity))
         return (Tokenizer, (self.name,))
 
     def __repr__(self) -> str:
         return f"Tokenizer({self.name!r})" if self.pattern is None else f"Tokenizer({self.name!r}, {self.pattern!r})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Tokenizer) and (self.name, self.pattern) == (other.name, other.pattern)
+        return isinstance(other, Tokenizer) and (self._place, self.pattern) == (other._place, other.pattern)
 
     def __hash__(self) -> int:
-        return hash((Tokenizer, self.name, self.pattern))
+        return hash((Tokenizer, self._place, self.pattern))
 
     @property
     def definition(self) -> Definition:
-        return definition_of(self.name, self.pattern)
+        return definition_of(self._place, self.pattern)
 
     @property
     def identity(self) -> str:
@@ -165,7 +170,7 @@ class Tokenizer:
 
         return encode_with_special(self, text, allowed_special, disallowed_special)
 
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+    def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
         """Return the ids of each text."""
         tokens = self.encode_to_tokens(texts)
         ends = tokens.doc_lengths.cumsum().tolist()
@@ -176,13 +181,14 @@ class Tokenizer:
         """Return the ids of one text, as tiktoken's function of that name does."""
         return self.encode_batch([text])[0]
 
-    def encode_ordinary_batch(self, text: Sequence[str], *, num_threads: int = 8) -> list[list[int]]:
+    def encode_ordinary_batch(self, text: Iterable[str], *, num_threads: int = 8) -> list[list[int]]:
         """Return the ids of each text. `num_threads` is taken for tiktoken's sake: one thread is faster than its 8."""
         return self.encode_batch(text)
 
-    def encode_to_tokens(self, texts: Sequence[str]) -> Tokens:
+    def encode_to_tokens(self, texts: Iterable[str]) -> Tokens:
         """Return the ids of all texts in one flat array, with the length of each."""
         engine = self.engine  # before all else: what it imports is imported under the lock
+        texts = list(texts)  # gone through twice
         if wrong := [text for text in texts if not isinstance(text, str)]:
             raise TypeError(f"expected str, not {type(wrong[0]).__name__}")
         try:
@@ -226,8 +232,9 @@ def tokenizer_names() -> list[str]:
     return [*VOCABULARIES, *entry_point_names()]
 
 
-def _restored(name: str, pattern: str | None, identity: str) -> Tokenizer:
-    tokenizer = Tokenizer(name, pattern)
+def _restored(name: str, pattern: str | None, place: str, identity: str) -> Tokenizer:
+    tokenizer = Tokenizer(place, pattern)
+    object.__setattr__(tokenizer, "name", name)
     if tokenizer.identity != identity:
         raise DamageError(f"the tokenizer `{name}` is not the one that was pickled: its file changed")
     return tokenizer

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from tokenmill.errors import RecipeError
+from tokenmill.errors import DataError, RecipeError
 
 if TYPE_CHECKING:
     from tokenmill.tokenizers import Tokenizer
@@ -35,13 +35,18 @@ class MapFunction:
             known = ", ".join(f"`{name}`" for name in rows)
             hint = f'pass `map_function(column="...")`; the columns are {known}'
             raise RecipeError(f"the dataset has no column `{self.column}`", hint=hint) from None
-        if isinstance(texts, str) == self.batched:
+        is_batch = hasattr(texts, "__len__") and not isinstance(texts, str)
+        if is_batch != self.batched and (is_batch or isinstance(texts, str)):
             wrong, right = ("one row", False) if self.batched else ("a batch of rows", True)
             raise RecipeError(
                 f"`datasets.map` gave {wrong} to a function that was made with batched={self.batched}",
                 hint=f"pass the same `batched={right}` to `map_function`, or `batched={self.batched}` to `map`",
             )
-        ids = self._ids(list(texts) if self.batched else [texts])
+        texts = list(texts) if is_batch else [texts]
+        if any(text is None for text in texts):
+            hint = f'leave such rows out: `ds.filter(lambda row: row["{self.column}"] is not None)`'
+            raise DataError(f"a row has no text: its `{self.column}` is None", hint=hint)
+        ids = self._ids(texts)
         if not self.batched:
             return {"ids": ids[0], "len": _lengths(ids)[0]}
         return {"ids": ids, "len": _lengths(ids)}

@@ -20,7 +20,7 @@ from tokenmill.manifest import load_manifest
 from tokenmill.recipe import RunOptions
 from tokenmill.scripts.fineweb_layouts import fineweb_shards
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 SCRIPTS = ROOT / "data" / "fineweb"
 LIMIT_SECONDS = 120
 
@@ -365,3 +365,35 @@ def test_every_flag_of_the_scripts_is_on_their_page():
     for command in (prepare_command(Path()), prepare_fineweb_command(Path())):
         flags = [flag for option in command.params for flag in option.opts if flag.startswith("--")]
         assert not [flag for flag in flags if flag.replace("-", "_") not in page.replace("-", "_")]
+
+
+@pytest.mark.parametrize("num_proc", [1, 2])
+def test_the_flag_that_the_error_about_a_broken_record_names_is_there(num_proc, copied):
+    (copied / "my corpus.jsonl").write_text('{"text": "one"}\n{"text": null}\n{"text": "two"}\n{"text": "three"}\n')
+    arguments = ["--input", copied / "my corpus.jsonl", "--num_proc", num_proc, "--out", copied / "my out"]
+    done = run_script(copied / "prepare.py", *arguments, cache=copied / "cache")
+    assert (done.returncode, "`--on-bad-document skip`" in done.stderr) == (1, True)
+    done = run_script(copied / "prepare.py", *arguments, "--on-bad-document", "skip", cache=copied / "cache")
+    assert done.returncode == 0, done.stderr
+    assert load_manifest(copied / "my out").totals.n_documents == 3
+    assert f"`tokenmill verify '{copied / 'my out'}'`" in done.stdout
+
+
+def test_the_flags_that_the_errors_about_tokenizers_name_are_there(copied, tmp_path):
+    ranks = ROOT / "src" / "tokenmill" / "tokenizers" / "vocab" / "r50k_base.tiktoken"
+    (tmp_path / "plain").mkdir()
+    write_parquet(tmp_path / "plain" / "a.parquet", ["one", "two"])
+    arguments = ["--input", tmp_path / "plain", "--tokenizer", ranks, "--out", tmp_path / "out"]
+    for more, hint in (([], "--pattern"), (["--pattern", "gpt2"], "--eot-token")):
+        done = run_script(copied / "prepare_fineweb.py", *arguments, *more, cache=tmp_path)
+        assert (done.returncode, hint in done.stderr) == (2, True), done.stderr
+    done = run_script(copied / "prepare_fineweb.py", *arguments, *more, "--eot-token", 50256, cache=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_shard_in_the_place_of_its_folder_is_told(tmp_path):
+    shards_at(tmp_path / "plain")
+    shard = next(path for path in (tmp_path / "plain").rglob("*") if path.is_file())
+    with pytest.raises(SourceError, match="is a file") as error:
+        fineweb_shards(shard, "10B", None)
+    assert error.value.hint == f"pass the folder that holds it: `--input {shard.parent}`"

@@ -49,7 +49,7 @@ def run(command, folder, **environment):
 
 
 def apply_patch(diff, folder):
-    (folder / "way.diff").write_bytes(diff.encode())
+    (folder / "way.diff").write_bytes(diff if isinstance(diff, bytes) else diff.encode())
     tool = ["patch", "-p1", "-i", "way.diff"] if shutil.which("patch") else ["git", "apply", "-p1", "way.diff"]
     run(tool, folder)
 
@@ -306,3 +306,154 @@ for i, row in enumerate(load_dataset("parquet", data_files="a.parquet", split="t
 def test_way_3_puts_end_of_text_where_the_script_does(lines, eot):
     diff = script_patch(EOT_AT_A_SIDE.format(lines), "a.py", 3)
     assert re.findall(r'eot="(\w+)"', diff) == ([eot] if eot else [])
+
+
+POOLED = """
+from multiprocessing import Pool
+def work(n):
+    return n + len("{letter}")
+with Pool(2) as pool:
+    print(pool.map(work, [1, 2]), "{letter}")
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "encoding", "mark"),
+    [("# -*- coding: latin-1 -*-", "latin-1", b""), ("# plain", "utf-8", b"\xef\xbb\xbf"), ("#!python", "utf-8", b"")],
+)
+def test_a_patch_applies_in_the_bytes_of_the_script(first, encoding, mark, tmp_path):
+    source = mark + (first + POOLED.format(letter="é")).encode(encoding)
+    (tmp_path / "a.py").write_bytes(source)
+    before = run([sys.executable, "a.py"], tmp_path)
+    command = [sys.executable, "-m", "tokenmill", "doctor", "a.py", "--patch", "2"]
+    diff = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True).stdout
+    apply_patch(diff, tmp_path)
+    assert (tmp_path / "a.py").read_bytes().startswith(mark + first.encode())
+    assert b"imap" in (tmp_path / "a.py").read_bytes()
+    assert run([sys.executable, "a.py"], tmp_path) == before
+
+
+def test_what_means_something_in_the_first_lines_stays_there_under_a_new_guard():
+    source = "#!/usr/bin/env python\n# coding: utf-8\n# a comment\nprint(1)\n" + POOLED.format(letter="a")
+    added = [line[1:] for line in script_patch(source, "a.py", 2).splitlines() if line.startswith("+")][1:]
+    assert added[:3] == ['if __name__ == "__main__":', "    # a comment", "    print(1)"]
+
+
+INITIALIZED = """
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import Pool
+def begin(*given):
+    global factor
+    factor = sum(given)
+def work(n):
+    return n * factor
+if __name__ == "__main__":
+    with {pool} as pool{more}:
+        print(list(pool.map(work, [1, 2])))
+"""
+
+
+@pytest.mark.parametrize("more", ["", ', open("x", "w") as file'])
+@pytest.mark.parametrize(
+    "pool",
+    [
+        "Pool(2, begin, (3, 4))",
+        "Pool(2, initializer=begin, initargs=[3, 4])",
+        "ProcessPoolExecutor(2, None, begin, (3, 4))",
+        "ProcessPoolExecutor(2, initializer=begin)",
+    ],
+)
+def test_what_workers_begin_with_is_done_in_the_main_process(pool, more, tmp_path):
+    source = INITIALIZED.format(pool=pool, more=more)
+    (tmp_path / "script.py").write_text(source)
+    before = run([sys.executable, "script.py"], tmp_path)
+    patched(source, 1, tmp_path)
+    assert run([sys.executable, "script.py"], tmp_path) == before
+
+
+def test_names_out_of_a_star_import_are_known():
+    source = "from multiprocessing import *\nif __name__ == '__main__':\n    with Pool(2) as p: p.map(len, ['a'])\n"
+    assert {fault.name for fault in script_faults(source, "a.py")} == {"pool-hangs"}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "x = " + "a." * 3000 + "b\n",
+        "if a: pass\n" + "elif a: pass\n" * 3000,
+        "import os\nv0 = os\n" + "".join(f"v{i + 1} = v{i}\n" for i in range(3000)) + "v3000.a()\n",
+    ],
+)
+def test_a_script_that_is_nested_too_deeply_is_refused_in_words(source):
+    for read in (lambda: script_faults(source, "a.py"), lambda: script_patch(source, "a.py", 2)):
+        with pytest.raises(SourceError, match=r"`a\.py` is nested too deeply"):
+            read()
+
+
+def test_an_encoding_that_is_none_for_text_is_told(tmp_path):
+    (tmp_path / "a.py").write_bytes(b"# coding: hex\n")
+    command = [sys.executable, "-m", "tokenmill", "doctor", "a.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: `a.py` is no Python: ")
+
+
+CLASS = """import tiktoken
+from multiprocessing import Pool
+from datasets import Dataset
+
+class Preparation:
+    def __init__(self, n_processes):
+        self.enc = tiktoken.get_encoding("r50k_base")
+        self.pool = Pool(n_processes)
+
+    def tokenize(self, row):
+        return {"ids": self.enc.encode_ordinary(row["text"])}
+
+    def run(self):
+        rows = [{"text": "hello"}, {"text": "world"}]
+        for ids in self.pool.imap(self.spare, rows):
+            print(ids)
+        self.pool.close()
+        print(Dataset.from_list(rows).map(self.tokenize, num_proc=2)["ids"][:])
+
+    @staticmethod
+    def spare(row):
+        return len(row["text"])
+
+Preparation(2).run()
+"""
+
+
+def test_a_class_is_read_as_functions_are():
+    assert {(fault.name, fault.line) for fault in script_faults(CLASS, "a.py")} == {
+        ("captured-encoder", 7),
+        ("pool-hangs", 8),
+        ("no-main-guard", 24),
+    }
+    guarded = CLASS.replace("Preparation(2)", 'if __name__ == "__main__":\n    Preparation(2)')
+    assert "no-main-guard" not in {fault.name for fault in script_faults(guarded, "a.py")}
+
+
+@pytest.mark.parametrize("way", [1, 2])
+def test_a_patched_class_runs(way, tmp_path):
+    after = patched(CLASS, way, tmp_path)
+    assert found(after) == set()
+    assert run([sys.executable, "script.py"], tmp_path, HF_HOME=str(tmp_path)) == "5\n5\n[[31373], [6894]]\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("self.enc.encode_ordinary", "self.enc.encode_with_unstable"), "has no `encode_with_unstable`"),
+        (("self.pool.close()", "print(self.pool)"), "what is done with the pool here cannot be told"),
+    ],
+)
+def test_what_a_class_does_with_what_it_holds_is_refused_where_it_cannot_be_told(change, message):
+    with pytest.raises(RecipeError, match=re.escape(message)):
+        script_patch(CLASS.replace(*change), "a.py", 2)
+
+
+def test_a_pool_whose_size_is_not_known_where_it_is_used_is_refused():
+    with pytest.raises(RecipeError, match="`n_processes` of the pool is not known where it is used"):
+        script_patch(CLASS.replace("Preparation(2)", "Preparation(len(__file__))"), "a.py", 2)

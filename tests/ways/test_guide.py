@@ -15,7 +15,7 @@ import tiktoken_ext.openai_public
 
 import tokenmill
 
-GUIDE = (Path(__file__).parent.parent / "docs" / "my-prepare-dies.md").read_text()
+GUIDE = (Path(__file__).parent.parent.parent / "docs" / "my-prepare-dies.md").read_text()
 BLOCKS = re.findall(r"<!-- (\w+)(?:: (.*?))? -->\n```(\w+)\n(.*?)```", GUIDE, flags=re.DOTALL)
 EXAMPLES = [(outcome, words, code) for outcome, words, language, code in BLOCKS if language == "python"]
 COMMANDS = "set -e\n" + "".join(code for outcome, _, _, code in BLOCKS if outcome == "shell")

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -14,7 +15,7 @@ import pytest
 import tiktoken
 
 from tokenmill import Tokenizer
-from tokenmill.errors import DamageError, RecipeError
+from tokenmill.errors import DamageError, DataError, RecipeError
 from tokenmill.tokenizers.vocabularies import VOCABULARIES
 
 LIMIT_SECONDS = 100
@@ -369,5 +370,33 @@ def test_the_map_function_says_what_is_wrong():
         tokenizer.map_function()({"text": "a"})
     with pytest.raises(RecipeError, match="eot 'both' is not known"):
         tokenizer.map_function(eot="both")
-    with pytest.raises(TypeError, match="expected str, not NoneType"):
-        tokenizer.map_function()({"text": ["a", None]})
+
+
+def test_a_tokenizer_of_a_relative_path_holds_where_the_working_folder_changes(tmp_path, monkeypatch):
+    ranks = Path(find_spec("tokenmill").origin).parent / "tokenizers" / "vocab" / "r50k_base.tiktoken"
+    (tmp_path / "a").mkdir()
+    shutil.copy(ranks, tmp_path / "a" / "mine.tiktoken")
+    monkeypatch.chdir(tmp_path / "a")
+    tokenizer = Tokenizer(Path("mine.tiktoken"), "gpt2")
+    before = pickle.dumps(tokenizer)
+    monkeypatch.chdir(tmp_path)
+    assert pickle.dumps(tokenizer) == before
+    for one in (tokenizer, pickle.loads(before)):  # noqa: S301 - our own
+        assert one.encode("hello world") == [31373, 995]
+        assert (one.name, one) == ("mine.tiktoken", tokenizer)
+
+
+def test_a_batch_may_be_anything_that_yields_texts():
+    tokenizer = Tokenizer("gpt2")
+    assert tokenizer.encode_batch(word for word in ("hello", "world")) == [[31373], [6894]]
+    assert tokenizer.encode_ordinary_batch(iter(["hello", "\ud800"])) == [[31373], [4210]]
+
+
+@pytest.mark.parametrize("batched", [True, False])
+def test_a_row_without_text_is_told_as_such_by_the_map_function(batched):
+    function = Tokenizer("gpt2").map_function(batched=batched)
+    with pytest.raises(DataError, match="a row has no text: its `text` is None") as error:
+        function({"text": ["a", None] if batched else None})
+    assert error.value.hint == 'leave such rows out: `ds.filter(lambda row: row["text"] is not None)`'
+    with pytest.raises(TypeError, match="expected str, not int"):
+        function({"text": [5] if batched else 5})
