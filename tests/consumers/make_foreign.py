@@ -78,6 +78,9 @@ def with_litdata(documents: dict[str, list[list[int]]], out: Path) -> None:
 def with_mds(documents: dict[str, list[list[int]]], out: Path) -> None:
     """As llm-foundry writes samples today, compressed and not; as bytes, its older way; and of a fixed shape."""
     import numpy as np
+    from readers import without_torchvision
+
+    without_torchvision()
     from streaming import MDSWriter
 
     kinds = {

@@ -94,7 +94,6 @@ class Chunk:
         self.out, self.name, self.dtype = out, name, dtype
         self.starts = Starts()
         self.ids: list[Ids] = []
-        (out / name).parent.mkdir(exist_ok=True)
 
     def append(self, ids: Ids, documents: Beginnings) -> None:
         self.ids.append(ids.astype(self.dtype))
@@ -105,6 +104,7 @@ class Chunk:
         offsets = edges * self.dtype.itemsize + 4 * (len(edges) + 1)
         if int(offsets[-1]) > MAX_BYTES:
             raise DataError(f"a document makes `{self.name}` larger than 4 GiB, which its offsets cannot tell")
+        (self.out / self.name).parent.mkdir(exist_ok=True)
         file = PartialFile(self.out / self.name, "shard")
         file.write(np.array([len(edges) - 1], dtype="<u4"))
         file.write(offsets.astype("<u4"))

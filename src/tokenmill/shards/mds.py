@@ -91,7 +91,6 @@ class MdsShard:
     def __init__(self, out: Path, name: str, dtype: np.dtype, sequence_length: int) -> None:
         self.out, self.name, self.dtype, self.sequence_length = out, name, dtype, sequence_length
         self.ids: list[Ids] = []
-        (out / name).parent.mkdir(exist_ok=True)
 
     def append(self, ids: Ids, documents: Beginnings) -> None:
         self.ids.append(ids.astype(self.dtype))
@@ -101,6 +100,7 @@ class MdsShard:
         config = json.dumps(columns(self.sequence_length), sort_keys=True).encode()
         first = 4 + 4 * (n_samples + 1) + len(config)
         offsets = first + np.arange(n_samples + 1, dtype=np.int64) * self.sequence_length * ITEMSIZE
+        (self.out / self.name).parent.mkdir(exist_ok=True)
         file = PartialFile(self.out / self.name, "shard")
         file.write(np.array([n_samples], dtype="<u4"))
         file.write(offsets.astype("<u4"))
