@@ -21,7 +21,8 @@ from tokenmill import faults
 from tokenmill.mill import prepare_recipe
 from tokenmill.recipe import RunOptions, recipe_from_mapping
 
-POINTS = ["side.renamed", "shard.renamed", "shard.written:2", "index.renamed:2", "shard.receipt-synced", "closing.renamed"]
+# At the end of a shard's files in each order that they come in, and at the end of the run; None: at a random moment.
+POINTS = ["index.renamed:2", "shard.renamed:2", "side.renamed", None, "closing.renamed"]
 
 
 def started(spec: dict, out: Path, fault: str = "") -> int:
@@ -50,7 +51,7 @@ def main(spec: dict, folder: Path) -> None:
     seconds = time.monotonic() - began
     rng = random.Random()
     n_killed = 0
-    for fault in [*POINTS, None, None]:
+    for fault in POINTS:
         if fault is None:
             pid = started(spec, folder / "killed")
             time.sleep(rng.random() * seconds)

@@ -300,13 +300,13 @@ def test_every_side_file_is_in_the_sums(output):
 @pytest.mark.parametrize("shard_format", list(SMALL))
 def test_a_run_killed_at_any_moment_goes_on_to_the_same_bytes(shard_format, tmp_path):
     """killed.py ends runs by SIGKILL, at random moments and at steps of a commit, and starts them again."""
-    options = {"executor": "inline", "unit_bytes": 100_000, "batch_bytes": 30_000}
+    options = {"executor": "inline", "unit_bytes": 300_000}
     spec = {"recipe": {"sources": ["sample"], "format": shard_format, **SMALL[shard_format]}, "options": options}
     command = [sys.executable, Path(__file__).parent / "killed.py", json.dumps(spec), tmp_path]
     ended = subprocess.run(command, timeout=120, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     n_killed = json.loads(ended.stdout)["n_killed"]
-    assert n_killed >= 3
+    assert n_killed >= 2
     undisturbed, disturbed = (tokenmill.open_shards(tmp_path / name).manifest for name in ("whole", "killed"))
     assert digests(undisturbed) == digests(disturbed)
     assert tokenmill.verify(tmp_path / "killed").ok
