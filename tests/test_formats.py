@@ -70,8 +70,15 @@ def test_datatrove_bytes(tmp_path):
 
 @pytest.mark.parametrize(
     ("n_tokens", "words"),
-    [(7, "7.00 T"), (999, "999 T"), (1000, "1.00 kT"), (12_345_678, "12.3 MT"), (999_999, "1.00 MT"), (10**10, "10.0 GT")],
-)  # fmt: skip
+    [
+        (7, "7.00 T"),
+        (999, "999 T"),
+        (1000, "1.00 kT"),
+        (12_345_678, "12.3 MT"),
+        (999_500, "1.00 MT"),
+        (10**10, "10.0 GT"),
+    ],
+)
 def test_datatrove_says_token_counts_as_humanize_does(n_tokens, words):
     from tokenmill.shards.datatrove import for_people
 
@@ -143,6 +150,7 @@ def test_the_same_bytes_as_the_projects_own_library(tokenizer, shard_format, fie
         ({"format": "litdata", "shard_tokens": 2**30}, "may exceed 4 GiB"),
         ({"format": "litdata", "name": "x"}, "`--name` has no meaning"),
         ({"format": "mds", "shard_tokens": 2**30, "sequence_length": 1024}, "exceeds 4 GiB"),
+        ({"format": "mds", "shard_tokens": 2**29, "sequence_length": 1}, "exceeds 4 GiB"),
         ({"format": "mds", "shard_tokens": 1000, "sequence_length": 1024}, "does not hold whole samples of 1,024"),
         ({"format": "mds", "shard_tokens": 3000, "sequence_length": 1024}, "does not hold whole samples of 1,024"),
         ({"format": "mds", "sequence_length": 0}, "sequence_length must be at least 1"),

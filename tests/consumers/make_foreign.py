@@ -1,7 +1,7 @@
 """Makes tests/foreign: files of each format that tokenmill had no hand in, written by the projects' own libraries.
 
-`python tests/consumers/make_foreign.py` in the main environment, after `make test-consumers` has made the others, encodes
-a few documents and starts itself in those, once for each library. `documents.json` holds the ids that went in.
+`python tests/consumers/make_foreign.py` in the main environment, after `make test-consumers` has made the others,
+encodes a few documents and starts itself in those, once for each library. `documents.json` holds the ids that went in.
 """
 
 import json
@@ -22,8 +22,9 @@ TEXTS = [
     "def grind(grain):\n    for stone in stones:\n        grain = stone(grain)\n    return grain\n",
     "Die Mühle steht am Fluss. 粉は細かい。",
     "Yes.",
-    "When the water is low the wheel is still, and the miller mends his sacks, sharpens his stones, and waits for rain. "
-    "When it is high he opens the sluice and lets it pass, for a wheel that turns too fast breaks what it should grind.",
+    "When the water is low the wheel is still, and the miller mends his sacks, sharpens his stones, and waits for"
+    " rain. When it is high he opens the sluice and lets it pass, for a wheel that turns too fast breaks what it should"
+    " grind.",
 ]  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """What each trainer's own code reads of an output: `python readers.py READER TARGET NAME=VALUE... -- FOLDER...`.
 
-Runs in the environment of the consumer, without tokenmill. Writes TARGET/0.npz for the first folder and so on: `tokens`,
-in the order of the reader, and where it has them `lengths`, the tokens of each document.
+Runs in the environment of the consumer, without tokenmill. Writes TARGET/0.npz for the first folder and so on:
+`tokens`, in the order of the reader, and where it has them `lengths`, the tokens of each document.
 """
 
 import sys
@@ -13,7 +13,7 @@ import numpy as np
 
 
 def without_torchvision() -> None:
-    """Import `streaming` beside a torch for CPUs, which torchvision's wheel does not load with: no image is read here."""
+    """Stand in for torchvision, which `streaming` imports and whose wheel does not load beside a torch for CPUs."""
     datasets, functional = ModuleType("torchvision.datasets"), ModuleType("torchvision.transforms.functional")
     datasets.VisionDataset, functional.to_tensor = object, None
     for module in (ModuleType("torchvision"), datasets, ModuleType("torchvision.transforms"), functional):
@@ -89,12 +89,16 @@ def datatrove_check(folder: Path, eot: str) -> dict:
 
 
 def litdata(folder: Path, block_size: str) -> dict:
-    from litdata import StreamingDataset, TokensLoader
+    """Every block, as litgpt takes it: batches of the loader, cast to int64."""
+    from litdata import StreamingDataLoader, StreamingDataset, TokensLoader
 
     dataset = StreamingDataset(
         str(folder), item_loader=TokensLoader(block_size=int(block_size)), shuffle=False, drop_last=False
     )
-    return {"tokens": np.concatenate([np.asarray(dataset[i]) for i in range(len(dataset))])}
+    blocks = np.stack([np.asarray(dataset[i]) for i in range(len(dataset))])
+    batches = [batch[:, :].contiguous().long().numpy() for batch in StreamingDataLoader(dataset, batch_size=8)]
+    assert np.array_equal(np.concatenate(batches), blocks)
+    return {"tokens": blocks.ravel()}
 
 
 def streaming(folder: Path) -> dict:
@@ -138,8 +142,7 @@ def olmo(folder: Path, sequence_length: str, dtype: str, eot: str) -> dict:
 
 
 READERS = {
-    reader.__name__: reader
-    for reader in (megatron, megatron_gpt, datatrove, datatrove_check, litdata, streaming, olmo)
+    reader.__name__: reader for reader in (megatron, megatron_gpt, datatrove, datatrove_check, litdata, streaming, olmo)
 }
 
 if __name__ == "__main__":

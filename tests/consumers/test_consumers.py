@@ -212,8 +212,8 @@ def test_numpy_reads_npy_as_build_nanogpt_does(written, expected, eot):
     out = written("npy", shard_tokens=SHARD_TOKENS).out
     tokens = []
     for split in ("val", "train"):
-        shards = sorted(name for name in os.listdir(out) if split in name)
-        tokens += [np.load(out / name).astype(np.int32) for name in shards]
+        shards = sorted(path for path in out.iterdir() if split in path.name)
+        tokens += [np.load(path).astype(np.int32) for path in shards]
     assert np.concatenate(tokens).tolist() == flat([eot, *ids] for ids in expected)
 
 

@@ -48,7 +48,8 @@ class Mds:
             raise RecipeError("the files of the mds format are called shard.00000.mds, so `--name` has no meaning")
         if recipe.val == "shard":
             raise RecipeError("the mds format has a folder a split: `--val` takes a fraction or a number of documents")
-        if recipe.shard_tokens is not None and recipe.shard_tokens * ITEMSIZE >= 2**32 - 2**20:
+        n_tokens, n_samples = recipe.shard_tokens or 0, (recipe.shard_tokens or 0) // int(recipe.sequence_length or 1)
+        if (n_tokens + n_samples) * ITEMSIZE >= 2**32 - 2**20:  # the rest is for the columns
             raise RecipeError(f"a shard of {recipe.shard_tokens:,} tokens exceeds 4 GiB, which its offsets cannot tell")
 
     def notes(self, recipe: Recipe, itemsize: int) -> list[str]:
