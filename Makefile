@@ -32,7 +32,7 @@ package: .venv/lint
 	done
 	rm -rf .venv-package
 
-# The trainers' own code reads what tokenmill writes. They need environments of their own, 2 GB of them; torch for CPUs will do.
+# The trainers' own code reads what tokenmill writes. They need environments of their own, 3 GB of them.
 test-consumers: .venv/tests .venv-consumers/ready .venv-streaming/ready
 	$(BIN)/pytest tests/consumers
 
