@@ -56,7 +56,7 @@ def with_datatrove(documents: dict[str, list[list[int]]], out: Path) -> None:
 
 
 def with_litdata(documents: dict[str, list[list[int]]], out: Path) -> None:
-    """int32 tensors, as litgpt's preparation makes them, and uint16 arrays."""
+    """int32 tensors, as litgpt's preparation makes them, and arrays of unsigned ones."""
     import numpy as np
     import torch
     from litdata import TokensLoader
@@ -64,8 +64,8 @@ def with_litdata(documents: dict[str, list[list[int]]], out: Path) -> None:
 
     for name, docs in documents.items():
         arrays = {"int32": lambda ids: torch.tensor(ids, dtype=torch.int32)}
-        if EOT[name] < 2**16:
-            arrays["uint16"] = lambda ids: np.array(ids, dtype=np.uint16)
+        unsigned = np.dtype("uint16" if EOT[name] < 2**16 else "uint32")
+        arrays[unsigned.name] = lambda ids, dtype=unsigned: np.array(ids, dtype=dtype)
         for dtype, array in arrays.items():
             folder = out / f"{name}_{dtype}"
             folder.mkdir()
