@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-ways test-faults torture torture-peers lint types package test-unicode fuzz memory clean
+.PHONY: demo test test-ways test-faults torture torture-peers lint types package test-consumers test-unicode fuzz memory clean
 
 demo: .venv/installed
 	rm -rf out
@@ -51,6 +51,17 @@ package: .venv/lint
 	done
 	rm -rf .venv-package
 
+# The trainers' own code reads what tokenmill writes. They need environments of their own, 3 GB of them.
+test-consumers: .venv/tests .venv-consumers/ready .venv-streaming/ready
+	$(BIN)/pytest tests/consumers
+
+.venv-consumers/ready: tests/consumers/requirements-trainers.txt
+.venv-streaming/ready: tests/consumers/requirements-streaming.txt
+.venv-consumers/ready .venv-streaming/ready:
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --requirement $<
+	touch $@
+
 # All 1,112,064 Unicode scalar values, in context, engine against reference; about 10 minutes a core.
 test-unicode: .venv/tests
 	$(BIN)/python tests/sweep.py unicode --tokenizers $(TOKENIZERS)
@@ -78,4 +89,4 @@ memory: .venv/installed
 	touch $@
 
 clean:
-	rm -rf .venv .venv-package .venv-peers out dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-package .venv-peers .venv-consumers .venv-streaming out dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

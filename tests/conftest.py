@@ -93,10 +93,11 @@ def prepare_inline(sources, out, options: RunOptions = INLINE, **fields) -> toke
 
 
 def digests(manifest: tokenmill.Manifest) -> dict[str, str]:
-    """Every file of an output that must not differ: shards and indexes."""
-    shards = {shard.file: shard.sha256 for shard in manifest.shards}
-    return shards | {shard.index.file: shard.index.sha256 for shard in manifest.shards}
+    """Every file of an output that must not differ: the format's own, and our indexes."""
+    return shard_digests(manifest) | {shard.index.file: shard.index.sha256 for shard in manifest.shards}
 
 
 def shard_digests(manifest: tokenmill.Manifest) -> dict[str, str]:
-    return {shard.file: shard.sha256 for shard in manifest.shards}
+    """Every file of the format."""
+    files = [file for shard in manifest.shards for file in shard.files[:-1]]
+    return {file.file: file.sha256 for file in [*files, *manifest.closing_files]}

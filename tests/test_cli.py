@@ -10,6 +10,7 @@ from conftest import write_parquet
 
 import tokenmill
 from tokenmill.cli import cli
+from tokenmill.shards import format_names
 
 COMMANDS = sorted(cli.commands)
 
@@ -95,7 +96,7 @@ def test_inspect_shows_a_document_and_where_it_came_from(tmp_path):
 
 
 def test_lists_name_every_format_and_tokenizer():
-    assert {row["format"] for row in json.loads(run("formats", "--json").stdout)} == {"nanogpt", "llmc", "npy"}
+    assert {row["format"] for row in json.loads(run("formats", "--json").stdout)} == set(format_names())
     rows = {row["tokenizer"]: row for row in json.loads(run("tokenizers", "--json").stdout)}
     assert rows["o200k_base"]["end-of-text"] == 199_999
     assert rows["p50k_base"]["engine"] == "tiktoken"

@@ -1,4 +1,4 @@
-"""The same bytes as nanoGPT's, llm.c's and build-nanogpt's own scripts wrote."""
+"""The same bytes as nanoGPT's, llm.c's, build-nanogpt's and Megatron's own scripts wrote."""
 
 import json
 
@@ -7,12 +7,15 @@ from conftest import GOLDEN, corpora_folder, needs_corpora, prepare_inline, shar
 
 import tokenmill
 
-FORMATS = ["nanogpt", "llmc", "npy"]
+FORMATS = ["nanogpt", "llmc", "npy", "megatron"]
 NAMES = {"nanogpt": None, "llmc": "edu_fineweb", "npy": "edufineweb"}
 
 
 def golden_fields(golden: dict, shard_format: str) -> dict:
-    return {"format": shard_format, "name": NAMES[shard_format], "shard_tokens": golden.get("shard_tokens")}
+    name = NAMES.get(shard_format)
+    if shard_format == "megatron":
+        name = min(golden["files"]).removesuffix("_text_document.bin")
+    return {"format": shard_format, "name": name, "shard_tokens": golden.get("shard_tokens")}
 
 
 @pytest.mark.parametrize("shard_format", FORMATS)

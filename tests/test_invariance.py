@@ -13,19 +13,32 @@ from tokenmill.recipe import RunOptions
 counter = itertools.count()
 
 
-@pytest.mark.parametrize("fields", [{}, {"format": "llmc", "shard_tokens": 50_000}], ids=["nanogpt", "llmc"])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"format": "llmc", "shard_tokens": 50_000},
+        {"format": "megatron", "val": 30},
+        {"format": "datatrove", "shard_tokens": 50_000},
+        {"format": "olmo", "shard_tokens": 50_000},
+        {"format": "litdata", "shard_tokens": 50_000},
+        {"format": "mds", "shard_tokens": 51_200, "val": 30, "sequence_length": 512},
+        {"format": "parquet", "shard_tokens": 50_000},
+    ],
+    ids=lambda fields: fields.get("format", "nanogpt"),
+)
 def test_number_of_workers_changes_no_byte(fields, tmp_path):
     from tokenmill.mill import prepare_recipe
     from tokenmill.recipe import Recipe
 
     results = []
-    for workers in (1, 2, 5):
+    for workers in (1, 2, 5) if fields.get("format", "llmc") == "llmc" else (1, 3):
         options = RunOptions(workers=workers, unit_bytes=200_000)
         recipe = Recipe(sources=("sample", "sample"), **fields)
         manifest = prepare_recipe(recipe, tmp_path / str(workers), options)
         assert manifest.run.workers == workers or manifest.run.n_units < workers
         results.append(digests(manifest))
-    assert results[0] == results[1] == results[2]
+    assert all(result == results[0] for result in results)
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +57,13 @@ FIELDS = [
     {"format": "llmc", "shard_tokens": 1000},
     {"format": "npy", "shard_tokens": 777, "shuffle": "keyed:1", "eot": "none"},
     {"format": "llmc", "shard_tokens": 501, "val": 20, "eot": "last", "tokenizer": "cl100k_base"},
+    {"format": "megatron", "val": 7, "eot": "none"},
+    {"format": "datatrove", "shard_tokens": 900, "val": 0.1},
+    {"format": "olmo", "shard_tokens": 900, "eot": "none"},
+    {"format": "litdata", "shard_tokens": 900, "val": "shard", "tokenizer": "cl100k_base"},
+    {"format": "mds", "shard_tokens": 960, "sequence_length": 32, "val": 20, "shuffle": "keyed:3"},
+    {"format": "mds", "shard_tokens": 33, "sequence_length": 11, "eot": "none"},
+    {"format": "parquet", "shard_tokens": 5000, "eot": "none"},
 ]
 
 
@@ -54,7 +74,7 @@ def expected(mixed_corpus, tmp_path_factory):
     return [digests(prepare_inline(mixed_corpus[0], out / str(i), **f)) for i, f in enumerate(FIELDS)]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     which=st.integers(0, len(FIELDS) - 1),
     source=st.integers(0, 10),
@@ -65,6 +85,8 @@ def expected(mixed_corpus, tmp_path_factory):
 def test_unit_batch_and_bucket_size_and_source_format_change_no_byte(
     which, source, unit_bytes, batch_bytes, bucket_bytes, mixed_corpus, expected, tmp_path
 ):
+    if FIELDS[which].get("format") == "olmo":
+        source = 0  # its lists name the source file
     options = RunOptions(executor="inline", unit_bytes=unit_bytes, batch_bytes=batch_bytes, bucket_bytes=bucket_bytes)
     manifest = prepare_inline(mixed_corpus[source], tmp_path / str(next(counter)), options, **FIELDS[which])
     assert digests(manifest) == expected[which]

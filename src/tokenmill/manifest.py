@@ -33,7 +33,8 @@ MANIFEST = "manifest.json"
 SUMS = "SHA256SUMS"
 SKIPPED = "skipped.jsonl"
 SCHEMA = 2
-DTYPES: dict[str, Literal["uint16", "uint32", "int32"]] = {"<u2": "uint16", "<u4": "uint32", "<i4": "int32"}
+IdType = Literal["uint16", "uint32", "int32", "int64"]
+DTYPES: dict[str, IdType] = {"<u2": "uint16", "<u4": "uint32", "<i4": "int32", "<i8": "int64"}
 COUNTED = ("n_rows", "n_documents", "n_tokens", "n_text_bytes")
 
 
@@ -42,7 +43,7 @@ class TokenizerRecord(msgspec.Struct, frozen=True):
     identity: str  # a digest of the tokenizer's behavior
     vocab_size: int
     eot_token: int | None
-    dtype: Literal["uint16", "uint32", "int32"]  # of the ids in the shards
+    dtype: IdType  # of the ids in the shards
     engine: str
     reason: str  # why this engine
     n_checked_documents: int  # encoded again by the reference, and found equal

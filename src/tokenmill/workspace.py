@@ -41,6 +41,7 @@ from tokenmill.recipe import Recipe
 from tokenmill.segments import QUARANTINE, segment_path
 from tokenmill.shards import format_named
 from tokenmill.shards.index import INDEX
+from tokenmill.shards.receipts import FileReceipt
 from tokenmill.sources import Input
 from tokenmill.storage.local import TEMP_SUFFIX, write_whole
 
@@ -86,11 +87,16 @@ def finished_manifest(
     then = tuple(Identity(entry.path, entry.n_bytes, entry.mtime_ns, entry.edges) for entry in manifest.inputs)
     if not of_parents:
         refuse_other_inputs(out, then, identities(inputs))
-    for shard in manifest.shards:
-        if not (out / shard.file).is_file() or (out / shard.file).stat().st_size != shard.n_bytes:
-            message = f"shard `{shard.file}` of `{out}` is missing or damaged"
+    for file in (*(file for shard in manifest.shards for file in shard.files), *manifest.closing_files):
+        if not is_whole(out, file):
+            message = f"`{file.file}` of `{out}` is missing or damaged"
             raise OutputError(message, hint="delete the folder and run again")
     return manifest
+
+
+def is_whole(out: Path, file: FileReceipt) -> bool:
+    path = out / file.file
+    return path.is_file() and path.stat().st_size == file.n_bytes
 
 
 @contextmanager
@@ -182,11 +188,10 @@ def plan_record(plan: Plan) -> PlanRecord:
 
 def drop_leftovers(out: Path, recipe: Recipe, state: State, *, retry_excluded: bool) -> None:
     """Check what the journal promises, forget what is lost, and remove what was never finished."""
-    for shard in state.shards:
-        if not (out / shard.file).is_file() or (out / shard.file).stat().st_size != shard.n_bytes:
-            raise OutputError(
-                f"shard `{shard.file}` of the unfinished `{out}` is missing or damaged", hint=f"delete `{out}`"
-            )
+    for file in (file for shard in state.shards for file in shard.files):
+        if not is_whole(out, file):
+            message = f"`{file.file}` of the unfinished `{out}` is missing or damaged"
+            raise OutputError(message, hint=f"delete `{out}`")
     depends_on_all = recipe.shuffle != "none" or isinstance(recipe.val, float)
     settled = state.scattered is not None or (depends_on_all and bool(state.shards))
     for unit in units_to_do_again(out / WORK, state, retry_excluded=retry_excluded and not settled):
@@ -228,12 +233,14 @@ def discard(space: Workspace) -> None:
 
 
 def discard_output(out: Path, recipe: Recipe) -> None:
-    for path in [out / MANIFEST, *output_files(out, recipe), out / SUMS, out / SKIPPED]:  # the manifest first
+    files = output_files(out, recipe)
+    for path in [out / MANIFEST, *files, out / SUMS, out / SKIPPED]:  # the manifest first
         path.unlink(missing_ok=True)
         faults.point("over.file-removed")
     shutil.rmtree(out / QUARANTINE, ignore_errors=True)
-    with suppress(OSError):
-        (out / INDEX).rmdir()
+    for folder in {out / INDEX, *(path.parent for path in files)} - {out}:
+        with suppress(OSError):  # not there, or somebody else's files are in it
+            folder.rmdir()
 
 
 def start_over(out: Path, recipe: Recipe) -> None:

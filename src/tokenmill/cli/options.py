@@ -25,8 +25,8 @@ OPTIONS = [
         "  [default: nanogpt]",
     ),
     click.option("--text-column", help="The column or JSON field that holds the text.  [default: text]"),
-    click.option("--name", help="What shard files are called (llmc, npy).  [default: fineweb]"),
-    click.option("--shard-tokens", metavar="N", help="Tokens in a shard (llmc, npy), such as 100M.  [default: 100M]"),
+    click.option("--name", help="What shard files are called, where the format leaves it open."),
+    click.option("--shard-tokens", metavar="N", help="Tokens in a shard, such as 100M.  [default: of the format]"),
     click.option(
         "--sequence-length",
         metavar="N",
@@ -36,7 +36,7 @@ OPTIONS = [
         "--val",
         metavar="SPEC",
         help="What is for validation: a fraction (0.0005), a number of documents (1000), `shard` (the first one)"
-        " or `none`.  [default: 0.0005 for nanogpt, shard for llmc and npy]",
+        " or `none`.  [default: 0.0005 for nanogpt, shard for llmc and npy, else none]",
     ),
     click.option(
         "--shuffle",

@@ -159,7 +159,7 @@ def summary(manifest: Manifest, out: Path, already_done: bool, verbose: bool) ->
             f"  dropped    {plural(totals.n_dropped_tokens, 'token')} behind the last whole sample of"
             f" {recipe.sequence_length:,}"
         )
-    itemsize = 2 if tokenizer.dtype == "uint16" else 4
+    itemsize = {"uint16": 2, "int64": 8}.get(tokenizer.dtype, 4)
     lines += [f"note: {note}" for note in format_named(recipe.format).notes(recipe, itemsize)]
     folder = shlex.quote(str(out))
     lines.append(f"Check it with `tokenmill verify {folder}`, look inside with `tokenmill inspect {folder} --doc 0`.")

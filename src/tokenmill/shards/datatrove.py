@@ -107,10 +107,10 @@ def metadata(tokenizer: str, itemsize: int, n_tokens: int) -> bytes:
 
 
 def for_people(n_tokens: int) -> str:
-    """7 -> 7.00 T, 12,345,678 -> 12.3 MT: three digits, and T for tokens."""
+    """7 -> 7.00 T, 12,345,678 -> 12.3 MT: three digits, rounded, and T for tokens, as humanize.metric has it."""
     value, unit = float(n_tokens), ""
     for larger in ("k", "M", "G", "T", "P"):
-        if value < 1000:
+        if round(value) < 1000:
             break
         value, unit = value / 1000, larger
     digits = 2 if value < 10 else 1 if value < 100 else 0

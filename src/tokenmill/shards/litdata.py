@@ -70,7 +70,7 @@ class LitData:
     def closing_files(self, recipe: Recipe, dtype: np.dtype, shards: Sequence[ShardReceipt]) -> dict[str, bytes]:
         splits = dict.fromkeys(shard.split for shard in shards)
         return {
-            f"{split}/index.json": index_json([shard for shard in shards if shard.split == split], dtype)
+            f"{split}/index.json": index_json([shard for shard in shards if shard.split == split], recipe, dtype)
             for split in splits
         }
 
@@ -94,7 +94,6 @@ class Chunk:
         self.out, self.name, self.dtype = out, name, dtype
         self.starts = Starts()
         self.ids: list[Ids] = []
-        (out / name).parent.mkdir(exist_ok=True)
 
     def append(self, ids: Ids, documents: Beginnings) -> None:
         self.ids.append(ids.astype(self.dtype))
@@ -105,6 +104,7 @@ class Chunk:
         offsets = edges * self.dtype.itemsize + 4 * (len(edges) + 1)
         if int(offsets[-1]) > MAX_BYTES:
             raise DataError(f"a document makes `{self.name}` larger than 4 GiB, which its offsets cannot tell")
+        (self.out / self.name).parent.mkdir(exist_ok=True)
         file = PartialFile(self.out / self.name, "shard")
         file.write(np.array([len(edges) - 1], dtype="<u4"))
         file.write(offsets.astype("<u4"))
@@ -117,11 +117,11 @@ class Chunk:
         pass
 
 
-def index_json(chunks: list[ShardReceipt], dtype: np.dtype) -> bytes:
-    """What litdata's reader asks of a folder. `updated_at` is fixed: the same chunks give the same bytes."""
+def index_json(chunks: list[ShardReceipt], recipe: Recipe, dtype: np.dtype) -> bytes:
+    """As litdata 0.2 writes it. `updated_at` is fixed: the same chunks give the same bytes."""
     entries = [
         {
-            "chunk_bytes": chunk.n_bytes - 4 * (chunk.n_documents + 2),
+            "chunk_bytes": chunk.n_bytes,
             "chunk_size": chunk.n_documents,
             "dim": chunk.n_tokens,
             "filename": Path(chunk.file).name,
@@ -130,12 +130,16 @@ def index_json(chunks: list[ShardReceipt], dtype: np.dtype) -> bytes:
     ]
     config = {
         "chunk_bytes": None,
-        "chunk_size": max(chunk.n_tokens for chunk in chunks),
+        "chunk_size": recipe.shard_tokens,
         "compression": None,
+        "compression_batch_size": None,
+        "compression_level": None,
         "data_format": [f"no_header_numpy:{CODES[dtype.str]}"],
         "data_spec": json.dumps([1, {"type": None, "context": None, "children_spec": []}]),
         "encryption": None,
+        "ipc_compression": None,
         "item_loader": "TokensLoader",
+        "types": "json",
     }
     return json.dumps({"chunks": entries, "config": config, "updated_at": "0"}, sort_keys=True).encode()
 

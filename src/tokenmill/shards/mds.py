@@ -48,7 +48,8 @@ class Mds:
             raise RecipeError("the files of the mds format are called shard.00000.mds, so `--name` has no meaning")
         if recipe.val == "shard":
             raise RecipeError("the mds format has a folder a split: `--val` takes a fraction or a number of documents")
-        if recipe.shard_tokens is not None and recipe.shard_tokens * ITEMSIZE >= 2**32 - 2**20:
+        n_tokens, n_samples = recipe.shard_tokens or 0, (recipe.shard_tokens or 0) // int(recipe.sequence_length or 1)
+        if (n_tokens + n_samples) * ITEMSIZE >= 2**32 - 2**20:  # the rest is for the columns
             raise RecipeError(f"a shard of {recipe.shard_tokens:,} tokens exceeds 4 GiB, which its offsets cannot tell")
 
     def notes(self, recipe: Recipe, itemsize: int) -> list[str]:
@@ -91,7 +92,6 @@ class MdsShard:
     def __init__(self, out: Path, name: str, dtype: np.dtype, sequence_length: int) -> None:
         self.out, self.name, self.dtype, self.sequence_length = out, name, dtype, sequence_length
         self.ids: list[Ids] = []
-        (out / name).parent.mkdir(exist_ok=True)
 
     def append(self, ids: Ids, documents: Beginnings) -> None:
         self.ids.append(ids.astype(self.dtype))
@@ -101,6 +101,7 @@ class MdsShard:
         config = json.dumps(columns(self.sequence_length), sort_keys=True).encode()
         first = 4 + 4 * (n_samples + 1) + len(config)
         offsets = first + np.arange(n_samples + 1, dtype=np.int64) * self.sequence_length * ITEMSIZE
+        (self.out / self.name).parent.mkdir(exist_ok=True)
         file = PartialFile(self.out / self.name, "shard")
         file.write(np.array([n_samples], dtype="<u4"))
         file.write(offsets.astype("<u4"))

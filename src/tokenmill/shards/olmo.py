@@ -4,7 +4,8 @@
     .csv.gz    gzip, a line a document: start,end,id,src,loc
 
 `start` and `end` are places in the .npy, the end behind the last token; `id` is source number and row, joined by `-`,
-`src` its source file and `loc` its line there, counted from 1. No document is in two files. End-of-text comes last.
+`src` its source file and `loc` its line there, counted from 1. No document is in two files, and one without a token is
+in no list: OLMo-core refuses what begins behind the last token. End-of-text comes last.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ class Olmo:
     def check(self, recipe: Recipe) -> None:
         if recipe.name is not None:
             raise RecipeError("the files of the olmo format are called part-0-00000.npy, so `--name` has no meaning")
+        if recipe.shard_tokens is not None and recipe.shard_tokens > MAX_SHARD_TOKENS:
+            raise RecipeError(f"dolma writes at most {MAX_SHARD_TOKENS:,} tokens a file, not {recipe.shard_tokens:,}")
 
     def notes(self, recipe: Recipe, itemsize: int) -> list[str]:
         return [] if itemsize == 2 else ["Tell OLMo-core the type of the ids: `dtype=NumpyDatasetDType.uint32`."]
@@ -90,6 +93,8 @@ class OlmoShard:
         lines = io.StringIO(newline="")
         writer = csv.writer(lines, lineterminator="\n")  # a line a document: 2 us each, and gzip takes longer
         for i, (start, end) in enumerate(pairwise(edges)):
+            if start == end:
+                continue
             writer.writerow((start, end, f"{sources[i]}-{rows[i]}", self.inputs[sources[i]], rows[i] + 1))
         # No time in the header: the same documents give the same bytes.
         content = gzip.compress(lines.getvalue().encode(), mtime=0)
