@@ -16,6 +16,7 @@ from tokenmill.cli.inspect import inspect
 from tokenmill.cli.lists import formats, tokenizers
 from tokenmill.cli.plan import plan
 from tokenmill.cli.prepare import prepare
+from tokenmill.cli.stats import stats
 from tokenmill.cli.status import status
 from tokenmill.cli.verify import verify
 from tokenmill.errors import TokenmillError
@@ -33,7 +34,7 @@ def cli() -> None:
     """
 
 
-for command in (prepare, plan, status, verify, inspect, formats, tokenizers, doctor):
+for command in (prepare, plan, status, verify, inspect, stats, formats, tokenizers, doctor):
     cli.add_command(command)
 
 

@@ -14,6 +14,7 @@ from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from tokenmill.batches import TokenRun
 from tokenmill.manifest import Manifest
@@ -21,7 +22,7 @@ from tokenmill.reading import documents
 from tokenmill.reading.detect import OPENERS, found_files, missing_warnings
 from tokenmill.reading.documents import EotPlace, eot_of, without_samples
 from tokenmill.reading.dtypes import dtype_named
-from tokenmill.reading.files import Array, ShardFile
+from tokenmill.reading.files import Array, IndexPlaces, ShardFile
 from tokenmill.reading.guessing import Told, told_tokenizer
 from tokenmill.reading.ours import our_files, our_tokenizer, output_of
 from tokenmill.shards import format_named
@@ -90,11 +91,50 @@ class AnyShards:
         """Whether the first document of a split is the rest of one that began in an earlier split or file."""
         return documents.continues(self.files_of(split), self.eot, self.eot_place)
 
+    def numbered_runs(self, max_bytes: int = RUN_BYTES) -> Iterator[tuple[int, str, TokenRun]]:
+        """Yield the runs of all splits, with the number of the first document of each.
+
+        The rest of a document that began in the split before has that document's number.
+        """
+        number = 0
+        for split in self.splits:
+            is_rest = number > 0 and self.continues(split)
+            for run in self.runs(split, max_bytes):
+                number -= is_rest
+                is_rest = False
+                yield number, split, run
+                number += len(run)
+
     def count_documents(self) -> int:
         """How many documents there are, if need be by a scan."""
-        if self.n_documents is not None and not any(map(self.continues, self.splits)):
+        if self.n_documents is not None and not self.continues(self.splits[0]):
             return self.n_documents
-        return sum(len(run) for split in self.splits for run in self.runs(split))
+        number, n_documents = 0, 0
+        for number, _, run in self.numbered_runs():  # noqa: B007
+            n_documents = len(run)
+        return number + n_documents
+
+    def lengths(self) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
+        """Yield split and tokens of documents, in order: by our index, or else by reading everything."""
+        if self.manifest is not None and self.path.is_dir():
+            for file in self.files:
+                assert isinstance(file.places, IndexPlaces)
+                yield from ((file.split, lengths) for lengths in file.places.lengths())
+            return
+        held: tuple[str, int] | None = None  # the last document of a run: the next split may have the rest of it
+        end = 0
+        for number, split, run in self.numbered_runs():
+            lengths = run.doc_lengths
+            if held is not None and number < end:
+                held, lengths = (held[0], held[1] + int(lengths[0])), lengths[1:]
+            end = number + len(run)
+            if len(lengths):
+                if held is not None:
+                    yield held[0], np.array([held[1]], np.int64)
+                yield split, lengths[:-1]
+                held = split, int(lengths[-1])
+        if held is not None:
+            yield held[0], np.array([held[1]], np.int64)
 
     def tokens(self, start: int, stop: int) -> Array:
         """The ids from `start` to `stop` of the stream of all files, one behind another."""
@@ -112,13 +152,15 @@ class AnyShards:
         """Split and ids of a document, counted from 0 through all splits; raises IndexError."""
         if number < 0:
             number += self.count_documents()
-        n_before = 0
-        for split in self.splits:
-            for run in self.runs(split):
-                if 0 <= number - n_before < len(run):
-                    return split, run.documents(number - n_before, number - n_before + 1).ids
-                n_before += len(run)
-        raise IndexError(number)
+        parts: list[tuple[str, Array]] = []
+        for first, split, run in self.numbered_runs():
+            if parts and first > number:
+                break
+            if 0 <= number - first < len(run):
+                parts.append((split, run.documents(number - first, number - first + 1).ids))
+        if not parts:
+            raise IndexError(number)
+        return parts[0][0], np.concatenate([ids for _, ids in parts])
 
     def text_ids(self, ids: Array) -> Array:
         """The ids of a document without end-of-text at its ends."""

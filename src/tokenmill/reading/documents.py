@@ -99,20 +99,30 @@ def scanned(ids: Array, eot: int | None, place: EotPlace, previous: int | None) 
 
 
 def eot_place(splits: list[list[ShardFile]], eot: int | None, default: EotPlace) -> EotPlace:
-    """Whether end-of-text comes first or last, by the ends of the splits; the format's own way if they do not tell."""
-    files = [file for split in splits for file in split if file.n_tokens]
-    if eot is None or not files:
+    """Whether end-of-text comes first or last: by the first documents, or by the ends of the splits.
+
+    The format's own way, if they do not tell; "none" if there is none in a sample.
+    """
+    full = [files for split in splits if (files := [file for file in split if file.n_tokens])]
+    if eot is None or not full:
         return "none"
-    n_first = n_last = 0
-    for split in splits:
-        split = [file for file in split if file.n_tokens]
-        if split:
-            n_first += int(split[0].ids[0:1][0]) == eot
-            last = split[-1]
-            n_last += int(last.ids[last.n_tokens - 1 : last.n_tokens][0]) == eot
+    n_first, n_last = (sum(counts) for counts in zip(*(ends_with_eot(files, eot) for files in full), strict=True))
     if n_first != n_last:
         return "first" if n_first > n_last else "last"
-    return default
+    sample = windows([file for files in full for file in files], n_windows=64, n_tokens=16_384)
+    return default if any((ids == eot).any() for ids in sample) else "none"
+
+
+def ends_with_eot(files: list[ShardFile], eot: int) -> tuple[int, int]:
+    """How many documents begin, and how many end with end-of-text, among the first or at the ends of a split."""
+    first, last = files[0], files[-1]
+    if first.places is None:
+        ends = first.ids[0:1], last.ids[last.n_tokens - 1 : last.n_tokens]
+        return int(ends[0][0] == eot), int(ends[1][0] == eot)
+    n_tokens = min(first.n_tokens, 100_000)
+    ids, starts = np.asarray(first.ids[0:n_tokens]), first.places.between(0, n_tokens).starts
+    ends_at = np.append(starts[1:], [n_tokens] if n_tokens == first.n_tokens else []).astype(np.int64) - 1
+    return int((ids[starts] == eot).sum()), int((ids[ends_at[ends_at >= 0]] == eot).sum())
 
 
 def continues(files: list[ShardFile], eot: int | None, place: EotPlace) -> bool:

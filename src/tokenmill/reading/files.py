@@ -6,7 +6,7 @@ by an index, the format's own or ours; a file without one is scanned for end-of-
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.errors import OutputError
-from tokenmill.shards.index import BATCH_ROWS, Index
+from tokenmill.shards.index import Index
 
 Array = npt.NDArray[np.integer]
 
@@ -147,11 +147,10 @@ class IndexPlaces:
         entry = self.index.row(self.n_documents - 1)
         return entry["input"], entry["row"]
 
-    def lengths(self, max_documents: int) -> npt.NDArray[np.int64]:
-        """Tokens of the first documents."""
-        n_batches = min(self.index.n_batches, -(-max_documents // BATCH_ROWS))
-        columns = [self.index.batch(i).column("length").to_numpy().astype(np.int64) for i in range(n_batches)]
-        return np.concatenate([np.empty(0, np.int64), *columns])[:max_documents]
+    def lengths(self) -> Iterator[npt.NDArray[np.int64]]:
+        """Yield the tokens of the documents, a batch of the index at a time."""
+        for i in range(self.index.n_batches):
+            yield self.index.batch(i).column("length").to_numpy().astype(np.int64)
 
 
 class LaterIds:
