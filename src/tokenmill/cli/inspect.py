@@ -100,6 +100,7 @@ def document_of(shards: AnyShards, number: int, colors: bool) -> tuple[dict[str,
     from tokenmill.inspect import Shards
     from tokenmill.reading.finding import decoded, needed_tokenizer
 
+    wanted = number
     try:
         if shards.manifest is not None and shards.path.is_dir() and shards.told.how == "its manifest":
             ours = Shards(shards.path)
@@ -107,13 +108,14 @@ def document_of(shards: AnyShards, number: int, colors: bool) -> tuple[dict[str,
             facts, head = document_facts(document, ours), document_head(document, ours)
             ids = document.tokens
         else:
+            number += shards.count_documents() if number < 0 else 0
             split, ids = shards.document(number)
             text = decoded(needed_tokenizer(shards), shards.text_ids(ids))
             facts = {"number": number, "split": split, "n_tokens": len(ids), "tokens": ids.tolist(), "text": text}
             head = [f"document {number:,} ({split}): {plural(len(ids), 'token')}"]
     except IndexError:
         n_documents = shards.count_documents()
-        message = f"there is no document {number} in `{shards.path}`: it has {plural(n_documents, 'document')}"
+        message = f"there is no document {wanted} in `{shards.path}`: it has {plural(n_documents, 'document')}"
         raise OutputError(message) from None
     text = painted(shards, shards.text_ids(ids)) if colors else facts["text"]
     return facts, "\n".join([*head, "", text])

@@ -150,8 +150,6 @@ class AnyShards:
 
     def document(self, number: int) -> tuple[str, Array]:
         """Split and ids of a document, counted from 0 through all splits; raises IndexError."""
-        if number < 0:
-            number += self.count_documents()
         parts: list[tuple[str, Array]] = []
         for first, split, run in self.numbered_runs():
             if parts and first > number:

@@ -240,9 +240,8 @@ class RowGroups:
         return np.concatenate([np.empty(0, self.dtype), *parts])
 
     def groups(self, start: int, stop: int) -> range:
-        """The row groups that a stretch of ids touches."""
-        first = int(np.searchsorted(self.edges, start, side="right")) - 1
-        return range(max(0, first), min(self.file.num_row_groups, int(np.searchsorted(self.edges, stop))))
+        """The row groups that a stretch of ids touches; rows without ids may stand at the very edge of one."""
+        return range(int(np.searchsorted(self.edges[1:], start)), int(np.searchsorted(self.edges[:-1], stop, "right")))
 
     @property
     def places(self) -> RowPlaces:

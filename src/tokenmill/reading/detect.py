@@ -52,7 +52,7 @@ def found_files(path: Path, wanted: str | None) -> tuple[str, list[tuple[Path, s
     path = data_file(path)
     if path.is_dir():
         return folder_files(path, wanted)
-    return wanted or format_of(path), [(path, split_of(path, path.parent.parent))]
+    return wanted or format_of(path), [(path, split_of(path, path.parent))]
 
 
 def data_file(path: Path) -> Path:
@@ -169,13 +169,15 @@ def missing_warnings(files: list[Path], name: str) -> list[str]:
 
 
 def split_of(path: Path, root: Path) -> str:
-    """The split that a file belongs to, by its name or that of the nearest folder that says so."""
-    inside = path.relative_to(root) if path.is_relative_to(root) else path
-    for part in (*reversed(inside.parts), root.name):
+    """The split that a file belongs to, by its name or that of the nearest folder that says so.
+
+    Below the root a word is enough (`train_small`); the root itself must be called so.
+    """
+    for part in reversed(path.relative_to(root).parts):
         for word in re.findall(r"[a-z]+", part.lower()):
             if word in SPLITS:
                 return SPLITS[word]
-    return "train"
+    return SPLITS.get(root.absolute().name.lower(), "train")
 
 
 def natural(name: str) -> list[tuple[int, str]]:

@@ -111,7 +111,8 @@ def datatrove_file(path: Path, split: str, dtype: np.dtype | None) -> ShardFile:
         n_tokens = int(ends[-1]) if len(ends) else 0
         if dtype is None and n_tokens and size % n_tokens == 0 and size // n_tokens in (2, 4):
             dtype, how = np.dtype(f"<u{size // n_tokens}"), "its .index"
-        if dtype is not None and n_tokens * dtype.itemsize != size:
+        dtype = dtype or guessed_dtype(path)
+        if n_tokens * dtype.itemsize != size:
             raise damaged(path, f"has {size:,} bytes, and its .index ends at {n_tokens:,} tokens of {dtype.name}")
         places = LaterPlaces(len(ends), lambda: np.concatenate([[0], ends[:-1].astype(np.int64)]).astype(np.int64))
     dtype = dtype or guessed_dtype(path)
