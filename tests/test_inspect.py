@@ -286,6 +286,13 @@ def test_ids_of_a_tokenizer_that_is_not_known_are_not_given_to_another(tmp_path)
     assert "hint: pass `--tokenizer`" in done.stderr
 
 
+def test_a_text_that_several_tokenizers_fit_is_given_to_none(tmp_path):
+    np.array([9642, 13] * 60, np.uint32).tofile(tmp_path / "train.bin")
+    shards = open_any(tmp_path)
+    assert (shards.dtype.name, shards.tokenizer) == ("uint32", None)
+    assert "too little of it" in shards.told.how
+
+
 def llmc_bytes(ids, magic=20240520, version=1, n_tokens=None) -> bytes:
     head = struct.pack("<3i", magic, version, len(ids) if n_tokens is None else n_tokens).ljust(1024, b"\0")
     return head + np.array(ids, "<u2").tobytes()

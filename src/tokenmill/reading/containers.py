@@ -101,7 +101,10 @@ def mds_file(path: Path, split: str, dtype: np.dtype | None) -> ShardFile:
     except (ValueError, KeyError, TypeError):
         raise damaged(path, "is no MDS shard: it does not tell its columns") from None
     column = token_column(path, names, encodings)
-    found, length = encoded_type(encodings[column])
+    try:
+        found, length = encoded_type(encodings[column])
+    except (TypeError, ValueError):
+        raise damaged(path, f"holds {encodings[column]} in its column `{names[column]}`, not token ids") from None
     is_array = encodings[column].startswith("ndarray")
     if is_array and (found is None or found.kind not in "iu"):
         raise damaged(path, f"holds {encodings[column]} in its column `{names[column]}`, not token ids")
@@ -113,11 +116,11 @@ def mds_file(path: Path, split: str, dtype: np.dtype | None) -> ShardFile:
     dtype = dtype or found
     assert dtype is not None
     if length is not None and len(names) == 1:
-        ids: Any = data[int(edges[0]) : int(edges[-1])].view(dtype)
+        ids: Any = as_ids(path, data[int(edges[0]) : int(edges[-1])], dtype)
         return ShardFile(path, split, ids, None, None, how, (), sides)
 
     def values(of: npt.NDArray[np.int64]) -> Array:
-        return column_values(data, of, sizes, column, is_array).view(dtype)
+        return as_ids(path, column_values(data, of, sizes, column, is_array), dtype)
 
     lengths = np.diff(edges)
     if len(lengths) == 0:
@@ -130,6 +133,12 @@ def mds_file(path: Path, split: str, dtype: np.dtype | None) -> ShardFile:
     ids = LaterIds(sum(each), dtype, lambda: values(edges))
     places = None if len(set(each)) == 1 else ArrayPlaces(np.cumsum([0, *each[:-1]]))
     return ShardFile(path, split, ids, places, None, how, (), sides)
+
+
+def as_ids(path: Path, data: Array, dtype: np.dtype) -> Array:
+    if len(data) % dtype.itemsize:
+        raise damaged(path, f"has samples that are no {dtype.name}")
+    return data.view(dtype)
 
 
 def token_column(path: Path, names: list[str], encodings: list[str]) -> int:
@@ -184,7 +193,9 @@ class RowGroups:
         self.path = path
         try:
             self.file = pq.ParquetFile(path, memory_map=True)
-        except (pa.ArrowException, OSError) as error:
+            metadata = self.file.metadata
+            self.columns = [metadata.schema.column(j).path.partition(".")[0] for j in range(metadata.num_columns)]
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise damaged(path, f"is no Parquet file, or damaged: {error}") from None
         lists = {
             field.name: field.type.value_type
@@ -204,13 +215,10 @@ class RowGroups:
 
     def n_ids(self, i: int) -> int:
         """The ids of a row group, by its statistics: values without the empty lists and nulls, which count as one."""
-        metadata = self.file.metadata.row_group(i)
-        for j in range(metadata.num_columns):
-            column = metadata.column(j)
-            if column.path_in_schema.partition(".")[0] == self.column:
-                statistics = column.statistics
-                if statistics is not None and statistics.has_null_count:
-                    return int(column.num_values - statistics.null_count)
+        column = self.file.metadata.row_group(i).column(self.columns.index(self.column))
+        statistics = column.statistics
+        if statistics is not None and statistics.has_null_count:
+            return int(column.num_values - statistics.null_count)
         return len(self.group(i)[0])
 
     def read_group(self, i: int) -> tuple[Array, npt.NDArray[np.int64]]:

@@ -1,6 +1,6 @@
 """The type of ids in a file that does not say it.
 
-Ids of vocabularies in use are below 2^20, so in a file of uint32 every second 16-bit half is below 16, which no text
+Ids of vocabularies in use are below 327,680, so in a file of uint32 every second 16-bit half is below 5, which no text
 in uint16 brings about; and of int64 every second 32-bit half is zero.
 """
 
@@ -15,8 +15,8 @@ from tokenmill.errors import RecipeError
 from tokenmill.reading.files import Array, damaged
 
 WINDOWS, WINDOW_BYTES = 16, 1 << 16
-# Halves below this are the upper ones of ids below 2^20: the largest vocabularies have 2^18.
-SMALL = 16
+# Halves below this are the upper ones of ids below 327,680: the largest vocabularies have 262,208.
+SMALL = 5
 NAMES = ("uint16", "uint32", "int32", "int64", "uint8", "int16", "uint64")
 
 

@@ -177,6 +177,13 @@ def damaged(path: Path, what: str, hint: str | None = None) -> OutputError:
     return OutputError(f"`{path}` {what}", hint=hint)
 
 
+def checked_starts(path: Path, starts: npt.NDArray[np.int64], n_tokens: int) -> npt.NDArray[np.int64]:
+    """Beginnings that are in order and inside the tokens, or an error."""
+    if len(starts) and (int(starts[0]) < 0 or int(starts[-1]) > n_tokens or (starts[1:] < starts[:-1]).any()):
+        raise damaged(path, "lists documents that are not in order, or not in the file of tokens")
+    return starts
+
+
 def mapped(path: Path, dtype: np.dtype, n_header_bytes: int = 0, n_tokens: int | None = None) -> Array:
     """Ids behind a header, memory-mapped; all that are there, if their number is not given."""
     room = path.stat().st_size - n_header_bytes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,9 +55,10 @@ def decoded(tokenizer: Tokenizer, ids: Array) -> str:
 def find(shards: AnyShards, text: str) -> Iterator[Hit]:
     """Yield the documents that contain a text, in order."""
     tokenizer = needed_tokenizer(shards)
+    text_bytes = bytes_decoder(tokenizer)
     for number, split, run in shards.numbered_runs(FIND_BYTES):
-        # Most runs do not contain it: decoded at once they cost half of what documents one by one do.
-        if text not in decoded(tokenizer, run.ids):
+        # Most runs do not contain it, and a look at all of their bytes is cheap.
+        if text_bytes is not None and text.encode() not in text_bytes(run.ids):
             continue
         for i in range(len(run)):
             document = run.documents(i, i + 1)
@@ -65,6 +66,28 @@ def find(shards: AnyShards, text: str) -> Iterator[Hit]:
             if (place := found.find(text)) >= 0:
                 source = int(run.doc_inputs[i]), int(run.doc_rows[i])
                 yield Hit(number + i, split, len(document.ids), *source, excerpt_of(found, place, len(text)))
+
+
+def bytes_decoder(tokenizer: Tokenizer) -> Callable[[Array], bytes] | None:
+    """A function from ids to bytes by a table of all tokens; None for tokenizers whose tokens are no bytes."""
+    import pyarrow as pa
+
+    decode_bytes = getattr(tokenizer.reference, "decode_bytes", None)
+    if decode_bytes is None:
+        return None
+    tokens = []
+    for token in range(tokenizer.vocab_size):
+        try:
+            tokens.append(decode_bytes([token]))
+        except KeyError:  # a hole in the vocabulary
+            tokens.append(b"")
+    table = pa.array([*tokens, b""], pa.large_binary())
+
+    def text_bytes(ids: Array) -> bytes:
+        places = np.minimum(ids, tokenizer.vocab_size)  # beyond the vocabulary there is nothing
+        return bytes(table.take(pa.array(places)).buffers()[2] or b"")
+
+    return text_bytes
 
 
 def excerpt_of(text: str, place: int, length: int) -> str:

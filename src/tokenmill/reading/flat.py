@@ -10,7 +10,7 @@ import numpy as np
 
 from tokenmill.errors import OutputError
 from tokenmill.reading.dtypes import guessed_dtype
-from tokenmill.reading.files import ArrayPlaces, LaterPlaces, ShardFile, damaged, mapped
+from tokenmill.reading.files import ArrayPlaces, LaterPlaces, ShardFile, checked_starts, damaged, mapped
 from tokenmill.shards.llmc import HEADER_BYTES, MAGIC_AND_VERSION
 from tokenmill.shards.megatron import MAGIC
 
@@ -114,7 +114,12 @@ def datatrove_file(path: Path, split: str, dtype: np.dtype | None) -> ShardFile:
         dtype = dtype or guessed_dtype(path)
         if n_tokens * dtype.itemsize != size:
             raise damaged(path, f"has {size:,} bytes, and its .index ends at {n_tokens:,} tokens of {dtype.name}")
-        places = LaterPlaces(len(ends), lambda: np.concatenate([[0], ends[:-1].astype(np.int64)]).astype(np.int64))
+
+        def starts() -> np.ndarray:
+            begun = np.concatenate([np.zeros(1, np.int64), ends[:-1].astype(np.int64)])
+            return checked_starts(sides[".index"], begun, n_tokens)
+
+        places = LaterPlaces(len(ends), starts)
     dtype = dtype or guessed_dtype(path)
     there = tuple(side for side in sides.values() if side.is_file())
     return ShardFile(path, split, mapped(path, dtype), places, tokenizer, how, rest_warnings(path, dtype), there)
@@ -187,7 +192,7 @@ def megatron_file(path: Path, split: str, dtype: np.dtype | None) -> ShardFile:
         pointers = mapped(index, np.dtype("<i8"), 34 + 4 * n_sequences, n_sequences)
         if not np.array_equal(pointers, edges[:-1] * dtype.itemsize):
             raise damaged(index, "lists sequences that do not follow one another in the .bin")
-        return edges[entries[:-1]]
+        return edges[checked_starts(index, entries[:-1].astype(np.int64), n_sequences)]
 
     warnings = () if path.stat().st_size == n_tokens * dtype.itemsize else (extra(path, n_tokens * dtype.itemsize),)
     ids = mapped(path, dtype, 0, n_tokens)

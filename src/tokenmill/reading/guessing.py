@@ -26,6 +26,7 @@ ALIASES = {
 WINDOWS, WINDOW_TOKENS = 12, 512
 # Below so many tokens, text proves nothing.
 MIN_TOKENS = 24
+MIN_DIFFERENT = 8
 SURE, POSSIBLE = 0.95, 0.85
 
 
@@ -79,23 +80,42 @@ def guessed(sample: list[Array], largest: int) -> tuple[str | None, str]:
     smallest = min((int(ids.min()) for ids in sample if len(ids)), default=0)
     if largest < 0 or smallest < 0:
         return None, "there are no ids" if largest < 0 else "there are ids below 0"
-    fitting = [name for name in KNOWN if largest < Tokenizer(name).vocab_size]
-    # Whose end-of-text is the largest id is tried first: that is nearly always the one.
+    # Who writes 16-bit ids has a vocabulary that fits them.
+    limit = 2**16 if sample[0].dtype.itemsize == 2 else 2**32
+    fitting = [name for name in KNOWN if largest < Tokenizer(name).vocab_size <= limit]
+    # Whose end-of-text is the largest id is tried first, and believed if it fits.
     fitting.sort(key=lambda name: Tokenizer(name).eot_token != largest)
     scores: dict[str, float] = {}
     if sum(map(len, sample)) >= MIN_TOKENS:
         for name in fitting:
             scores[name] = score(Tokenizer(name), sample)
-            if scores[name] >= SURE and not (name == "gpt2" and scores[name] < 1):
+            if scores[name] >= SURE and Tokenizer(name).eot_token == largest and name != "gpt2":
                 break
-    best = max(scores, key=lambda name: scores[name], default=None)
-    if best is not None and scores[best] >= POSSIBLE:
-        return best, f"its text encodes to the same ids again, {scores[best]:.1%} of a sample"
+    best = best_of(scores, largest, sample)
+    if len(best) == 1:
+        return best[0], f"its text encodes to the same ids again, {scores[best[0]]:.1%} of a sample"
+    if best:
+        return None, f"the text of {' and of '.join(best)} encodes to the same ids again: there is too little of it"
     by_eot = [name for name in fitting if Tokenizer(name).eot_token == largest]
     if by_eot and sum(map(len, sample)) < 10 * MIN_TOKENS:
         return by_eot[0], f"its end-of-text is the largest id, {largest}; there are few tokens"
     tried = ", ".join(f"{name} {value:.0%}" for name, value in scores.items())
     return None, f"none that ships fits the ids, up to {largest:,}" + (f" (of a sample, {tried})" if tried else "")
+
+
+def best_of(scores: dict[str, float], largest: int, sample: list[Array]) -> list[str]:
+    """The tokenizers that fit, and fit as well as any: more than one where there is little text and much repetition."""
+    good = [name for name, value in scores.items() if value >= POSSIBLE]
+    n_different = len(np.unique(np.concatenate(sample)))
+    if ending := [name for name in good if Tokenizer(name).eot_token == largest]:
+        good = ending
+    elif n_different < MIN_DIFFERENT and len(scores) > 2:  # so few fit together in any vocabulary
+        return good if len(good) > 1 else []
+    elif sample[0].dtype.str == "<u4":  # nobody writes 16-bit ids so, where a larger vocabulary fits
+        good = [name for name in good if Tokenizer(name).vocab_size > 2**16] or good
+    most = max((scores[name] for name in good), default=0.0)
+    best = [name for name in good if scores[name] >= most - (0.02 if name not in ("gpt2", "p50k_base") else 0)]
+    return ["gpt2"] if best == ["gpt2", "p50k_base"] else best
 
 
 def score(tokenizer: Tokenizer, sample: list[Array]) -> float:
