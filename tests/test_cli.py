@@ -128,7 +128,7 @@ def test_recipe_file_is_the_command_written_down(tmp_path):
         (["prepare", "sample", "-o", "out", "--recipe", "bad.toml"], 2, "unknown key `tokeniser`"),
         (["prepare", "sample", "-o", "file"], 2, "a file of that name is in the way"),
         (["verify", "nowhere"], 2, "is no output of tokenmill"),
-        (["inspect", "nowhere"], 2, "is no output of tokenmill"),
+        (["inspect", "nowhere"], 2, "no such file or folder: `nowhere`"),
     ],
 )
 def test_mistakes_get_one_clear_error(arguments, code, message, tmp_path):

@@ -17,6 +17,7 @@ from tokenmill.cli.inspect import inspect
 from tokenmill.cli.lists import formats, tokenizers
 from tokenmill.cli.plan import plan
 from tokenmill.cli.prepare import prepare
+from tokenmill.cli.stats import stats
 from tokenmill.cli.status import status
 from tokenmill.cli.verify import verify
 from tokenmill.errors import TokenmillError
@@ -34,7 +35,7 @@ def cli() -> None:
     """
 
 
-for command in (prepare, plan, status, verify, inspect, convert, merge, formats, tokenizers, doctor):
+for command in (prepare, plan, status, verify, inspect, stats, convert, merge, formats, tokenizers, doctor):
     cli.add_command(command)
 
 

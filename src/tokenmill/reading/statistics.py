@@ -1,0 +1,103 @@
+"""Counts of shards of any format: in all, by split, by source file, and how long documents are.
+
+By the manifest and its index where there are some. Other shards are read to their end; text is measured by a sample.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.reading import AnyShards, open_any
+from tokenmill.reading.finding import decoded
+from tokenmill.reading.guessing import windows
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """Tokens count end-of-text; bytes are those of the text, where they are known."""
+
+    n_documents: int
+    n_tokens: int
+    n_text_bytes: int | None = None
+
+
+class Bin(msgspec.Struct, frozen=True):
+    """Documents of `low` tokens and more, but fewer than `high`."""
+
+    low: int
+    high: int
+    n_documents: int
+    n_tokens: int
+
+
+class Statistics(msgspec.Struct, frozen=True):
+    path: str
+    format: str
+    tokenizer: str | None
+    total: Counts
+    bytes_per_token: float | None
+    text_is_sampled: bool  # bytes a token by a sample of the tokens; else by the manifest
+    splits: dict[str, Counts]
+    sources: dict[str, Counts]  # empty without a manifest: nothing else tells where documents came from
+    longest: int
+    histogram: tuple[Bin, ...]  # by powers of two, without the empty bins at its ends
+
+
+def statistics(path: str | Path, tokenizer: str | None = None) -> Statistics:
+    """Count what is in an output, or in shards that somebody else wrote."""
+    shards = open_any(path, tokenizer)
+    n_documents, n_tokens, longest = np.zeros(64, np.int64), np.zeros(64, np.int64), 0
+    by_split: dict[str, int] = dict.fromkeys(shards.splits, 0)
+    for split, lengths in shards.lengths():
+        by_split[split] += len(lengths)
+        bins = bin_numbers(lengths)
+        n_documents += np.bincount(bins, minlength=64)
+        n_tokens += np.bincount(bins, weights=lengths, minlength=64).astype(np.int64)
+        longest = max(longest, int(lengths.max(initial=0)))
+    manifest = shards.manifest if shards.path.is_dir() else None
+    n_text_bytes = manifest.totals.n_text_bytes if manifest else None
+    total = Counts(sum(by_split.values()), shards.n_tokens, n_text_bytes)
+    return Statistics(
+        path=str(path),
+        format=shards.format,
+        tokenizer=shards.told.name,
+        total=total,
+        bytes_per_token=n_text_bytes / max(1, shards.n_tokens) if n_text_bytes is not None else sampled_bytes(shards),
+        text_is_sampled=manifest is None,
+        splits={
+            split: Counts(n, sum(file.n_tokens for file in shards.files_of(split))) for split, n in by_split.items()
+        },
+        sources={
+            entry.path: Counts(entry.n_documents, entry.n_tokens, entry.n_text_bytes)
+            for entry in (manifest.inputs if manifest else ())
+        },
+        longest=longest,
+        histogram=histogram(n_documents, n_tokens),
+    )
+
+
+def bin_numbers(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """0 for no token, 1 for one, 2 for two and three, 3 up to seven: the bits of a length."""
+    return np.frexp(lengths.astype(np.float64))[1].astype(np.int64)
+
+
+def histogram(n_documents: npt.NDArray[np.int64], n_tokens: npt.NDArray[np.int64]) -> tuple[Bin, ...]:
+    used = np.flatnonzero(n_documents)
+    if not len(used):
+        return ()
+    edges = [0, *(1 << i for i in range(64))]
+    return tuple(
+        Bin(edges[i], edges[i + 1], int(n_documents[i]), int(n_tokens[i])) for i in range(used[0], used[-1] + 1)
+    )
+
+
+def sampled_bytes(shards: AnyShards) -> float | None:
+    """Bytes of text a token, end-of-text counted as a token without text, in stretches from all over the files."""
+    if shards.tokenizer is None or not shards.n_tokens:
+        return None
+    sample = np.concatenate(windows(shards.files, n_windows=64, n_tokens=4096))
+    text = sample if shards.eot is None else sample[sample != shards.eot]
+    return len(decoded(shards.tokenizer, text).encode()) / len(sample)
