@@ -20,13 +20,13 @@ import numpy as np
 from tokenmill import __version__
 from tokenmill.batches import TokenRun
 from tokenmill.errors import OutputError, RecipeError
-from tokenmill.inspect import Shards
 from tokenmill.journal import ShardSealed
 from tokenmill.manifest import (
     DTYPES,
     MANIFEST,
     SKIPPED,
     ExcludedRecord,
+    InputRecord,
     Manifest,
     ParentRecord,
     RunRecord,
@@ -35,7 +35,7 @@ from tokenmill.manifest import (
     now,
     write_manifest,
 )
-from tokenmill.parents import pieces_of, with_eot, without_eot
+from tokenmill.parents import SPLITS, Parent, our_parent, with_eot, without_eot
 from tokenmill.plan import Plan
 from tokenmill.recipe import Eot, Recipe, shard_dtype
 from tokenmill.segments import QUARANTINE
@@ -47,7 +47,6 @@ from tokenmill.storage.local import write_whole
 from tokenmill.workspace import Workspace, discard_work, finished_manifest, sweep, workspace
 
 RUN_BYTES = 16_000_000
-SPLITS: tuple[Split, ...] = ("val", "train")
 OnTokens = Callable[[int, int], None]  # how many of how many
 
 
@@ -61,16 +60,31 @@ class Changes(NamedTuple):
     eot: Eot | None = None
 
 
-def convert(parent: str | Path, out: str | Path, changes: Changes, on_tokens: OnTokens | None = None) -> Manifest:
-    """Write the tokens of an output in another format, and return the manifest."""
-    return rewritten([Shards(parent)], Path(out), changes, on_tokens)
+def convert(
+    parent: str | Path,
+    out: str | Path,
+    changes: Changes,
+    on_tokens: OnTokens | None = None,
+    *,
+    tokenizer: str | None = None,
+    dtype: str | None = None,
+) -> Manifest:
+    """Write the tokens of an output, ours or not, in another format, and return the manifest.
+
+    `tokenizer` and `dtype` are for shards without a manifest that do not tell them.
+    """
+    if (Path(parent) / MANIFEST).exists() and not (tokenizer or dtype):
+        return rewritten([our_parent(parent)], Path(out), changes, on_tokens)
+    from tokenmill.foreign import foreign_parent
+
+    return rewritten([foreign_parent(Path(parent), tokenizer, dtype)], Path(out), changes, on_tokens)
 
 
 def merge(
     parents: Sequence[str | Path], out: str | Path, changes: Changes | None = None, on_tokens: OnTokens | None = None
 ) -> Manifest:
     """Write several outputs of one tokenizer as one, in the format of the first unless another is asked for."""
-    opened = [Shards(parent) for parent in parents]
+    opened = [our_parent(parent) for parent in parents]
     if len(opened) < 2:
         raise RecipeError("merge takes at least two outputs")
     first = opened[0].manifest
@@ -81,7 +95,7 @@ def merge(
     return rewritten(opened, Path(out), changes, on_tokens)
 
 
-def refuse_to_mix(a: Shards, b: Shards) -> None:
+def refuse_to_mix(a: Parent, b: Parent) -> None:
     """Outputs go together if the same id means the same, and documents end alike."""
     ours, theirs = a.manifest, b.manifest
     pairs = {
@@ -96,9 +110,9 @@ def refuse_to_mix(a: Shards, b: Shards) -> None:
         raise OutputError("\n".join(["these outputs cannot be merged", *differences]))
 
 
-def rewritten(parents: list[Shards], out: Path, changes: Changes, on_tokens: OnTokens | None) -> Manifest:
+def rewritten(parents: list[Parent], out: Path, changes: Changes, on_tokens: OnTokens | None) -> Manifest:
     recipe = new_recipe(parents, changes)
-    inputs = tuple(input_of(parent.out / shard.file) for parent in parents for shard in parent.manifest.shards)
+    inputs = tuple(input_of(path) for parent in parents for path in parent.files)
     if any(out.resolve() == parent.out.resolve() for parent in parents):
         raise OutputError(f"`{out}` is also what is read", hint="pass another folder with `-o`")
     if (manifest := finished_manifest(out, recipe, inputs, of_parents=True)) is not None:
@@ -112,11 +126,11 @@ def rewritten(parents: list[Shards], out: Path, changes: Changes, on_tokens: OnT
     return manifest
 
 
-def new_recipe(parents: list[Shards], changes: Changes) -> Recipe:
+def new_recipe(parents: list[Parent], changes: Changes) -> Recipe:
     """The recipe of the first parent with what the new format wants, and the parents' fingerprints."""
     first, shard_format = parents[0].manifest, format_named(changes.format)
     defaults = shard_format.defaults
-    n_val = sum(shard.n_documents for parent in parents for shard in parent.manifest.shards if shard.split == "val")
+    n_val = sum(len(piece.run) for parent in parents for piece in parent.pieces("val", RUN_BYTES))
     eot = changes.eot or (first.recipe.eot if first.recipe.eot == "none" else defaults.eot)
     if eot != "none" and first.tokenizer.eot_token is None:
         raise RecipeError("the output has no end-of-text, so it cannot be put anywhere", hint="pass `--eot none`")
@@ -144,12 +158,12 @@ def input_of(path: Path) -> Input:
         ) from None
 
 
-def written(space: Workspace, parents: list[Shards], on_tokens: OnTokens) -> list[ShardReceipt]:
+def written(space: Workspace, parents: list[Parent], on_tokens: OnTokens) -> list[ShardReceipt]:
     """Write all shards that are not sealed yet."""
     recipe, journal = space.recipe, space.journal
     n_tokens_sealed = sum(shard.n_tokens + shard.n_dropped_tokens for shard in journal.state.shards)
     n_documents_sealed = sum(shard.n_documents + shard.n_dropped_documents for shard in journal.state.shards)
-    n_total = sum(parent.n_tokens for parent in parents)
+    n_total = sum(parent.manifest.totals.n_tokens for parent in parents)
     paths = [entry.path for parent in parents for entry in parent.manifest.inputs]
     n_tokens = n_documents = 0
 
@@ -169,12 +183,12 @@ def written(space: Workspace, parents: list[Shards], on_tokens: OnTokens) -> lis
         return sequence.finish()
 
 
-def runs_of(parents: list[Shards], split: Split, recipe: Recipe) -> Iterator[TokenRun]:
+def runs_of(parents: list[Parent], split: Split, recipe: Recipe) -> Iterator[TokenRun]:
     """The documents of a split of all parents, with end-of-text as the recipe wants it."""
     n_inputs = 0
     for parent in parents:
         have, want = str(parent.manifest.recipe.eot), str(recipe.eot)
-        for piece in pieces_of(parent, split, RUN_BYTES):
+        for piece in parent.pieces(split, RUN_BYTES):
             run = piece.run
             if have != want:
                 bare = without_eot(piece, have)
@@ -191,7 +205,7 @@ def counted_through(run: TokenRun, n_inputs: int) -> TokenRun:
     return TokenRun(run.ids, run.doc_lengths, inputs, run.doc_rows, run.doc_continued)
 
 
-def sealed(space: Workspace, parents: list[Shards], shards: list[ShardReceipt], seconds: float) -> Manifest:
+def sealed(space: Workspace, parents: list[Parent], shards: list[ShardReceipt], seconds: float) -> Manifest:
     """Write the manifest: what the parents' say, with the new shards."""
     manifests, recipe = [parent.manifest for parent in parents], space.recipe
     first = manifests[0]
@@ -218,7 +232,7 @@ def sealed(space: Workspace, parents: list[Shards], shards: list[ShardReceipt], 
         ),
         shards=tuple(shards),
         closing_files=closing_receipts(recipe, shards),
-        inputs=tuple(entry for manifest in manifests for entry in manifest.inputs),
+        inputs=tuple(entry for parent in parents for entry in inputs_of(parent, shards)),
         skipped=skipped,
         skipped_list=FileReceipt(SKIPPED, len(lines), hashlib.sha256(lines).hexdigest()) if lines else None,
         excluded=tuple(entry for i, parent in enumerate(parents) for entry in copied_quarantine(parent, space.out, i)),
@@ -240,7 +254,15 @@ def sealed(space: Workspace, parents: list[Shards], shards: list[ShardReceipt], 
     return new
 
 
-def copied_quarantine(parent: Shards, out: Path, number: int) -> Iterator[ExcludedRecord]:
+def inputs_of(parent: Parent, shards: list[ShardReceipt]) -> tuple[InputRecord, ...]:
+    """The sources of a parent; of one without a manifest, the documents that were found in it."""
+    if parent.is_ours:
+        return parent.manifest.inputs
+    n_documents = sum(shard.n_documents + shard.n_dropped_documents - shard.n_continued for shard in shards)
+    return tuple(msgspec.structs.replace(entry, n_documents=n_documents) for entry in parent.manifest.inputs)
+
+
+def copied_quarantine(parent: Parent, out: Path, number: int) -> Iterator[ExcludedRecord]:
     """Take the excluded documents of a parent along."""
     for entry in parent.manifest.excluded:
         name = f"{QUARANTINE}/{number}-{Path(entry.text).name}"
@@ -249,6 +271,6 @@ def copied_quarantine(parent: Shards, out: Path, number: int) -> Iterator[Exclud
         yield msgspec.structs.replace(entry, text=name)
 
 
-def parent_record(parent: Shards) -> ParentRecord:
-    digest = hashlib.sha256((parent.out / MANIFEST).read_bytes()).hexdigest()
+def parent_record(parent: Parent) -> ParentRecord:
+    digest = hashlib.sha256((parent.out / MANIFEST).read_bytes()).hexdigest() if parent.is_ours else ""
     return ParentRecord(str(parent.out.absolute()), parent.manifest.fingerprint, digest)

@@ -77,7 +77,7 @@ class ParentRecord(msgspec.Struct, frozen=True):
 
     path: str
     fingerprint: str
-    sha256: str  # of its manifest
+    sha256: str  # of its manifest; empty where it had none: shards that were made elsewhere
 
 
 class Totals(msgspec.Struct, frozen=True):

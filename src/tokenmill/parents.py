@@ -7,7 +7,9 @@ output's own index.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,9 +18,11 @@ import numpy.typing as npt
 
 from tokenmill.batches import TokenRun
 from tokenmill.inspect import Shards
+from tokenmill.manifest import Manifest
 from tokenmill.shards import Split
 from tokenmill.shards.index import Index
 
+SPLITS: tuple[Split, ...] = ("val", "train")
 FIELDS = ("start", "length", "input", "row", "continued")
 
 
@@ -41,6 +45,23 @@ def read_entries(path: Path) -> Entries:
     ]
     kinds = (np.int64, np.int64, np.uint32, np.uint64, np.bool_)
     return Entries(*(column.astype(kind) for column, kind in zip(columns, kinds, strict=True)))
+
+
+@dataclass(frozen=True)
+class Parent:
+    """An output that another is made of."""
+
+    out: Path
+    manifest: Manifest  # made up from what the files say, where there is none
+    files: tuple[Path, ...]  # with tokens
+    pieces: Callable[[Split, int], Iterator[Piece]]
+    is_ours: bool = True
+
+
+def our_parent(out: str | Path) -> Parent:
+    shards = Shards(out)
+    files = tuple(shards.out / shard.file for shard in shards.manifest.shards)
+    return Parent(shards.out, shards.manifest, files, partial(pieces_of, shards))
 
 
 class Piece(NamedTuple):

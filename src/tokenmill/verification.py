@@ -97,6 +97,8 @@ def source_problems(
     out: Path, manifest: Manifest, level: Level, on_done: OnDone, workers: int | None
 ) -> tuple[int, list[str], list[str]]:
     """Compare with the sources; return how many documents, what differs, and what could not be compared."""
+    if any(not parent.sha256 for parent in manifest.parents):
+        return 0, [], ["it was made of shards from elsewhere, so there is no text to compare with"]
     from tokenmill.comparison import full_problems, input_problems, sample_problems
     from tokenmill.inspect import Shards
 
@@ -116,6 +118,8 @@ def source_problems(
     if level == "sample":
         n_compared, found = sample_problems(shards, changed, lambda done, total: on_done("comparing", done, total))
         return n_compared, [*problems, *found], notes
+    if len(manifest.parents) > 1:
+        return 0, problems, [*notes, "it was merged of several outputs: `--full` is for each of them"]
     if changed:
         problems += ["not everything could be encoded again: see the sources above"] if notes else []
         return 0, problems, notes

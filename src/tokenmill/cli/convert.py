@@ -41,10 +41,21 @@ def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command()
 @click.argument("source", metavar="IN", type=click.Path(path_type=Path))
 @click.option("--format", "shard_format", required=True, help="The format to write: see `tokenmill formats`.")
+@click.option("--tokenizer", help="For shards without a manifest: who made the ids, if it cannot be told.")
+@click.option("--dtype", help="For shards without a manifest: uint16 or uint32, if it cannot be told.")
 @target_options
-def convert(source: Path, shard_format: str, out: Path, as_json: bool, **fields: Any) -> None:
+def convert(
+    source: Path,
+    shard_format: str,
+    tokenizer: str | None,
+    dtype: str | None,
+    out: Path,
+    as_json: bool,
+    **fields: Any,
+) -> None:
     """Write the tokens of an output in another format, without tokenizing again.
 
+    IN is an output of tokenmill, or shards of any of its formats that somebody else wrote.
     Splits and document boundaries are kept, and end-of-text moves between first and last where the formats differ.
     Converting there and back gives the same shards; only mds is one-way, since it drops what fills no sample. A run
     that was stopped or killed goes on when the same command is given again.
@@ -57,7 +68,7 @@ def convert(source: Path, shard_format: str, out: Path, as_json: bool, **fields:
 
     already_done = (out / "manifest.json").exists()
     with bar("converting") as on_tokens:
-        manifest = run(source, out, changes_of(shard_format, fields), on_tokens)
+        manifest = run(source, out, changes_of(shard_format, fields), on_tokens, tokenizer=tokenizer, dtype=dtype)
     report(manifest, out, "Already done" if already_done else "Converted", as_json)
 
 
