@@ -173,18 +173,19 @@ def written(space: Workspace, parents: list[Parent], on_tokens: OnTokens) -> lis
     dtype = np.dtype(shard_dtype(recipe))
     with ShardSequence(recipe, dtype, space.out, paths, journal.state.shards, on_shard) as sequence:
         for split in SPLITS:
-            for run in runs_of(parents, split, recipe):
+            for run, unfinished in runs_of(parents, split, recipe):
                 ends = n_tokens + len(run.ids), n_documents + len(run)
                 if ends[0] > n_tokens_sealed or ends[1] > n_documents_sealed:
-                    sequence.append(split, run, min(max(n_tokens_sealed - n_tokens, 0), len(run.ids)))
+                    n_done = min(max(n_tokens_sealed - n_tokens, 0), len(run.ids))
+                    sequence.append(split, run, n_done, unfinished=unfinished)
                 n_tokens, n_documents = ends
                 on_tokens(min(n_tokens, n_total), n_total)
                 space.lock.check()
         return sequence.finish()
 
 
-def runs_of(parents: list[Parent], split: Split, recipe: Recipe) -> Iterator[TokenRun]:
-    """The documents of a split of all parents, with end-of-text as the recipe wants it."""
+def runs_of(parents: list[Parent], split: Split, recipe: Recipe) -> Iterator[tuple[TokenRun, bool]]:
+    """The documents of a split of all parents, with end-of-text as the recipe wants it; and if the last is cut."""
     n_inputs = 0
     for parent in parents:
         have, want = str(parent.manifest.recipe.eot), str(recipe.eot)
@@ -193,7 +194,7 @@ def runs_of(parents: list[Parent], split: Split, recipe: Recipe) -> Iterator[Tok
             if have != want:
                 bare = without_eot(piece, have)
                 run = with_eot(bare, want, int(recipe.eot_token or 0), unfinished=piece.unfinished)
-            yield counted_through(run, n_inputs)
+            yield counted_through(run, n_inputs), piece.unfinished
         n_inputs += len(parent.manifest.inputs)
 
 

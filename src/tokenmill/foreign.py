@@ -42,7 +42,9 @@ def foreign_pieces(shards: AnyShards, split: Split, max_bytes: int) -> Iterator[
             yield Piece(before, unfinished=False)
         before, is_rest = (run.beginning_with_rest() if is_rest else run), False
     if before is not None:
-        yield Piece(before, unfinished=goes_on)
+        # Packed samples end anywhere.
+        has_end = shards.eot_place != "last" or (len(before.ids) > 0 and int(before.ids[-1]) == shards.eot)
+        yield Piece(before, unfinished=goes_on or not has_end)
 
 
 def made_up_manifest(shards: AnyShards, files: tuple[Path, ...]) -> Manifest:

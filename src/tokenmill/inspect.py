@@ -122,17 +122,9 @@ class Shards:
             start=entry["start"],
             source=self.manifest.inputs[entry["input"]].path,
             row=entry["row"],
-            is_cut=len(tokens) < entry["length"] or self._goes_on(shard, number),
+            is_cut=len(tokens) < entry["length"] or (receipt.ends_cut and number == self._firsts[shard + 1] - 1),
             is_rest=bool(entry["continued"]),
         )
-
-    def is_continued(self, shard: int) -> bool:
-        """Whether a shard begins with the rest of a document that began in another split."""
-        return shard < len(self.manifest.shards) and self.manifest.shards[shard].n_continued > 0
-
-    def _goes_on(self, shard: int, number: int) -> bool:
-        """Whether a document is the last of its split, and the next split begins with the rest of it."""
-        return number == self._firsts[shard + 1] - 1 and self.is_continued(shard + 1)
 
     def _tokens_from(self, shard: int, start: int, length: int) -> npt.NDArray[np.integer]:
         """The tokens of a document, which may run on into following shards."""

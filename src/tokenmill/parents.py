@@ -65,7 +65,7 @@ def our_parent(out: str | Path) -> Parent:
 
 
 class Piece(NamedTuple):
-    """A run of documents with end-of-text as the output has it, and whether the last one goes on in another split."""
+    """A run of documents with end-of-text as the output has it, and whether the end of the last one is not here."""
 
     run: TokenRun
     unfinished: bool
@@ -74,7 +74,7 @@ class Piece(NamedTuple):
 def pieces_of(shards: Shards, split: Split, max_bytes: int) -> Iterator[Piece]:
     """Yield the documents of a split, whole though they may lie in several shards."""
     numbers = [i for i, shard in enumerate(shards.manifest.shards) if shard.split == split]
-    goes_on = bool(numbers) and shards.is_continued(numbers[-1] + 1)  # its last document, in the next split
+    ends_cut = bool(numbers) and shards.manifest.shards[numbers[-1]].ends_cut
     began: TokenRun | None = None  # a document that a shard ended in
     n_missing = 0  # its tokens that are still to come
     for number in numbers:
@@ -94,7 +94,7 @@ def pieces_of(shards: Shards, split: Split, max_bytes: int) -> Iterator[Piece]:
         if n_whole and int(entries.start[-1] + entries.length[-1]) > len(ids):
             n_whole -= 1
         for run, is_last in whole_documents(ids, entries, n_whole, max_bytes):
-            yield Piece(run, unfinished=goes_on and is_last and number == numbers[-1])
+            yield Piece(run, unfinished=ends_cut and is_last and number == numbers[-1])
         if n_whole < len(entries.start):
             began = document_at(ids, entries, n_whole)
             n_missing = int(entries.length[n_whole]) - len(began.ids)

@@ -259,8 +259,7 @@ def eot_problems(out: Path, manifest: Manifest, shard_index: int) -> Iterator[st
         if eot == "first":
             places = starts[~index.batch(i).column("continued").to_numpy(zero_copy_only=False)]
         else:
-            goes_on = i == index.n_batches - 1 and shard_index + 1 < len(manifest.shards)
-            is_cut = goes_on and manifest.shards[shard_index + 1].n_continued > 0
+            is_cut = shard.ends_cut and i == index.n_batches - 1
             places = (ends[:-1] if is_cut else ends) - np.uint64(1)
         wrong = np.flatnonzero(ids[places] != manifest.tokenizer.eot_token)
         if len(wrong):

@@ -29,6 +29,7 @@ class ShardReceipt(msgspec.Struct, frozen=True):
     n_dropped_documents: int = 0
     # 1 if it begins with the rest of a document that began in another split, which counts as one here
     n_continued: int = 0
+    ends_cut: bool = False  # whether the end of its last document is not there, though nothing says so in the index
 
     @property
     def files(self) -> tuple[FileReceipt, ...]:

@@ -51,7 +51,7 @@ class _OpenShard:
         self.shard.append(run.ids[:0], Beginnings(starts, run.doc_inputs[of], run.doc_rows[of]))
         self.index.append(starts, run.doc_lengths[of], run.doc_inputs[of], run.doc_rows[of], run.continued[of])
 
-    def commit(self, n_dropped_tokens: int, n_dropped_documents: int) -> ShardReceipt:
+    def commit(self, n_dropped_tokens: int, n_dropped_documents: int, *, ends_cut: bool) -> ShardReceipt:
         index_sha256 = self.index.commit()
         first, *others = self.shard.commit()
         return ShardReceipt(
@@ -66,6 +66,7 @@ class _OpenShard:
             n_dropped_tokens=n_dropped_tokens,
             n_dropped_documents=n_dropped_documents,
             n_continued=self.n_continued,
+            ends_cut=ends_cut,
         )
 
     def abandon(self) -> None:
@@ -95,11 +96,13 @@ class ShardSequence:
         # do not fill a sample. The first `n_waiting_done` tokens of it are written.
         self.waiting: TokenRun | None = None
         self.n_waiting_done = 0
+        self.unfinished = False  # the last document that was written
 
-    def append(self, rule: SplitRule, run: TokenRun, n_tokens_done: int = 0) -> None:
+    def append(self, rule: SplitRule, run: TokenRun, n_tokens_done: int = 0, *, unfinished: bool = False) -> None:
         """Write a run; another rule than the last one's begins a new shard.
 
         The first `n_tokens_done` tokens of the run are in a sealed shard, and the documents that begin there.
+        `unfinished`: the end of its last document is not there, and nothing of this split follows.
         """
         if self.rule not in (None, rule):
             self.end_shard()
@@ -116,6 +119,7 @@ class ShardSequence:
             self.shard.append(run, position, position + n_tokens)
             position += n_tokens
         self.wait_with(run, position)
+        self.unfinished = unfinished
 
     def n_fitting(self, run: TokenRun, position: int) -> int:
         """How many tokens of a run, from a position on, go into the open shard."""
@@ -150,17 +154,18 @@ class ShardSequence:
         n_before = sum(receipt.split == split for receipt in self.receipts)
         self.shard = _OpenShard(self.recipe, self.dtype, self.out, Place(split, number, n_before), self.inputs)
 
-    def seal(self, n_dropped_tokens: int = 0, n_dropped_documents: int = 0) -> None:
+    def seal(self, n_dropped_tokens: int = 0, n_dropped_documents: int = 0, *, ends_cut: bool = False) -> None:
         if self.shard is not None:
-            self.receipts.append(self.shard.commit(n_dropped_tokens, n_dropped_documents))
+            self.receipts.append(self.shard.commit(n_dropped_tokens, n_dropped_documents, ends_cut=ends_cut))
             self.shard = None
             self.on_shard(self.receipts[-1])
 
     def end_shard(self) -> None:
         """Seal the open shard for good: nothing of this split comes any more."""
         waiting, self.waiting, n_done, self.n_waiting_done = self.waiting, None, self.n_waiting_done, 0
+        ends_cut, self.unfinished = self.unfinished, False
         if waiting is None:
-            self.seal()
+            self.seal(ends_cut=ends_cut)
         elif len(waiting.ids) > n_done:
             if self.shard is None:
                 raise RecipeError(
