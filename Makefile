@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-ways test-faults torture torture-peers lint types package test-consumers test-unicode fuzz memory clean
+.PHONY: demo test test-ways test-formats test-faults torture torture-peers lint types package test-consumers test-unicode fuzz memory clean
 
 demo: .venv/installed
 	rm -rf out
@@ -16,6 +16,10 @@ test: .venv/tests
 # The three known ways: the tokenizer under every start method, the drop-in scripts, the doctor's patches, the guide.
 test-ways: .venv/tests
 	$(BIN)/pytest tests/ways
+
+# Every format: golden bytes, limits, kills; converted there and back; looked into, whoever wrote it.
+test-formats: .venv/tests
+	$(BIN)/pytest tests/formats
 
 # Real processes, real signals: killed, starved, corrupted; three to four minutes.
 test-faults: .venv/tests

@@ -29,6 +29,7 @@ def scenarios(tmp_path_factory, forks):
         "checked": {"sources": [str(path)], "format": "nanogpt", "val": 0.1},
         "shuffled": {"sources": [str(path)], "format": "nanogpt", "val": 0.1, **letters},
         "streamed": {"sources": [str(path)], "format": "npy", "shard_tokens": 2000, "limit_tokens": 9000, **letters},
+        "sided": {"sources": [str(path)], "format": "datatrove", "shard_tokens": 3000, **letters},
         "excluding": {
             "sources": [str(bad)], "format": "npy", "shard_tokens": 3000, "on_bad_document": "skip", **letters
         },
@@ -49,6 +50,8 @@ def scenario_of(point: str) -> str:
         return "excluding"
     if point.startswith(("checked", "sample")):
         return "checked"  # only a fast engine is, and loading one takes most of the time
+    if point.startswith(("side", "closing")):
+        return "sided"
     return "streamed" if point == "stretch.deleted" else "shuffled"
 
 

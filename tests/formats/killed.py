@@ -1,4 +1,4 @@
-"""Runs that are ended by SIGKILL and started again: `python killed.py SPEC FOLDER`, for tests/test_formats.py.
+"""Runs that are ended by SIGKILL and started again: `python killed.py SPEC FOLDER`, for test_formats.py.
 
 Each run is a fork of this process, which has everything imported. FOLDER/whole is the output of a run that nobody
 disturbed, FOLDER/killed that of the others together.
@@ -30,7 +30,7 @@ def started(spec: dict, out: Path, fault: str = "") -> int:
     if pid:
         return pid
     os.setsid()
-    faults._WANTED, _, faults._TIMES = fault.partition(":")
+    faults.arm(fault)
     code = 1
     try:
         prepare_recipe(recipe_from_mapping(spec["recipe"], where="spec"), out, RunOptions(**spec["options"]))

@@ -19,7 +19,7 @@ from tokenmill.recipe import Recipe, recipe_dtype, shard_dtype
 from tokenmill.shards import format_named, format_names
 from tokenmill.shards.writer import ShardSequence
 
-FOREIGN = Path(__file__).parent / "foreign"
+FOREIGN = Path(__file__).parent.parent / "foreign"
 GIVEN = json.loads((FOREIGN / "documents.json").read_text())
 DOCUMENTS = [[10, 20, 30, 50256], [1, 2, 50256]]
 # Formats that came after the first three, with several shards of the sample and two splits where they have them.

@@ -14,7 +14,7 @@ import pytest
 import tokenmill
 from tokenmill.shards import OpenShard, ShardFormat, format_named, format_names
 
-PAGE = (Path(__file__).parent.parent / "docs" / "your-own-format.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "your-own-format.md").read_text()
 CODE, TOML = (re.search(rf"```{kind}\n(.*?)```", PAGE, re.DOTALL)[1] for kind in ("python", "toml"))
 
 

@@ -25,7 +25,7 @@ SIZES = {
     **{name: {"shard_tokens": 30_000} for name in ("llmc", "npy", "datatrove", "olmo", "litdata", "parquet")},
 }
 TWO_WAY = [name for name in SIZES if name != "mds"]
-FOREIGN = Path(__file__).parent / "foreign"
+FOREIGN = Path(__file__).parent.parent / "foreign"
 
 
 def trainer_files(out: Path) -> dict[str, str]:

@@ -25,7 +25,7 @@ from tokenmill.reading.survey import survey
 from tokenmill.shards import format_named, format_names
 from tokenmill.shards.megatron import MAGIC
 
-FOREIGN = Path(__file__).parent / "foreign"
+FOREIGN = Path(__file__).parent.parent / "foreign"
 MADE = json.loads((FOREIGN / "documents.json").read_text())
 EOT = 50256
 FOREIGN_PATHS = [
@@ -36,6 +36,7 @@ FOREIGN_DTYPES = {
     "datatrove": ("uint16", "uint32"),
     "litdata/gpt2_int32": ("int32", None),
     "litdata/gpt2_uint16": ("uint16", None),
+    "litdata/cl100k_base_uint32": (None, "uint32"),
     "litdata": (None, "int32"),
     "llmc": ("uint16", "uint32"),
     "mds/gpt2_bytes": ("int64", None),
