@@ -37,9 +37,21 @@ def parsed(path: Path, mtime_ns: int) -> Any:
         raise damaged(path, f"is no JSON: {error}") from None
 
 
+def is_packed(path: Path) -> bool:
+    return ".zstd" in path.name or path.name.endswith(".zst")
+
+
+def ids_between(path: Path, data: Array, start: int, stop: int, dtype: np.dtype) -> Any:
+    """The ids in a stretch of a file. Those of a compressed file are unpacked again when they are asked for."""
+    if not is_packed(path):
+        return as_ids(path, data[start:stop], dtype)
+    n_tokens = len(as_ids(path, data[start:stop], dtype))
+    return LaterIds(n_tokens, dtype, lambda: as_ids(path, unpacked(path)[start:stop], dtype))
+
+
 def unpacked(path: Path) -> Array:
     """The bytes of a file, memory-mapped, or unpacked if its name says that it is compressed."""
-    if ".zstd" not in path.name and not path.name.endswith(".zst"):
+    if not is_packed(path):
         return mapped(path, np.dtype("u1"))
     import pyarrow as pa
 
@@ -75,10 +87,10 @@ def litdata_file(path: Path, split: str, dtype: np.dtype | None) -> ShardFile:
         dtype, how = guessed_dtype(path, int(edges[0])), "a look at the ids"
     if ((edges - edges[0]) % dtype.itemsize).any():
         raise damaged(path, f"has items that are no {dtype.name}")
-    ids = data[edges[0] : edges[-1]]
+    ids = ids_between(path, data, int(edges[0]), int(edges[-1]), dtype)
     places = ArrayPlaces((edges[:-1] - edges[0]) // dtype.itemsize)
     side = path.parent / "index.json"
-    return ShardFile(path, split, ids.view(dtype), places, None, how, (), (side,) if side.is_file() else ())
+    return ShardFile(path, split, ids, places, None, how, (), (side,) if side.is_file() else ())
 
 
 def litdata_dtype(path: Path, data_format: list[str]) -> np.dtype:
@@ -116,21 +128,26 @@ def mds_file(path: Path, split: str, dtype: np.dtype | None) -> ShardFile:
     dtype = dtype or found
     assert dtype is not None
     if length is not None and len(names) == 1:
-        ids: Any = as_ids(path, data[int(edges[0]) : int(edges[-1])], dtype)
+        ids: Any = ids_between(path, data, int(edges[0]), int(edges[-1]), dtype)
         return ShardFile(path, split, ids, None, None, how, (), sides)
 
-    def values(of: npt.NDArray[np.int64]) -> Array:
-        return as_ids(path, column_values(data, of, sizes, column, is_array), dtype)
+    def values(source: Array, of: npt.NDArray[np.int64]) -> Array:
+        return as_ids(path, column_values(source, of, sizes, column, is_array), dtype)
+
+    held = None if is_packed(path) else data  # the mapping is kept, what was unpacked is not
+
+    def later() -> Array:
+        return values(unpacked(path) if held is None else held, edges)
 
     lengths = np.diff(edges)
     if len(lengths) == 0:
         return ShardFile(path, split, np.empty(0, dtype), None, None, how, (), sides)
     if len(names) == 1 and (lengths == lengths[0]).all():
-        n_tokens = len(values(edges[:2])) * len(lengths)
-        ids = LaterIds(n_tokens, dtype, lambda: values(edges))
+        n_tokens = len(values(data, edges[:2])) * len(lengths)
+        ids = LaterIds(n_tokens, dtype, later)
         return ShardFile(path, split, ids, None, None, how, (), sides)
-    each = [len(values(edges[i : i + 2])) for i in range(len(lengths))]  # 5 us a sample, 64 MB a shard
-    ids = LaterIds(sum(each), dtype, lambda: values(edges))
+    each = [len(values(data, edges[i : i + 2])) for i in range(len(lengths))]  # 5 us a sample, 64 MB a shard
+    ids = LaterIds(sum(each), dtype, later)
     places = None if len(set(each)) == 1 else ArrayPlaces(np.cumsum([0, *each[:-1]]))
     return ShardFile(path, split, ids, places, None, how, (), sides)
 
