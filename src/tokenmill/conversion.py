@@ -35,7 +35,7 @@ from tokenmill.manifest import (
     now,
     write_manifest,
 )
-from tokenmill.parents import SPLITS, Parent, our_parent, with_eot, without_eot
+from tokenmill.parents import SPLITS, Parent, our_parent, with_eot, with_whole_documents, without_eot
 from tokenmill.plan import Plan
 from tokenmill.recipe import Eot, Recipe, shard_dtype
 from tokenmill.segments import QUARANTINE
@@ -90,6 +90,7 @@ def merge(
     first = opened[0].manifest
     for other in opened[1:]:
         refuse_to_mix(opened[0], other)
+    opened = [with_whole_documents(parent, is_last=parent is opened[-1]) for parent in opened]
     recipe = first.recipe
     changes = changes or Changes(recipe.format, recipe.name, recipe.shard_tokens, recipe.sequence_length, recipe.eot)
     return rewritten(opened, Path(out), changes, on_tokens)

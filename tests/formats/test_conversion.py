@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -143,6 +144,38 @@ def test_merge_puts_val_with_val_and_train_with_train(sample_texts, tmp_path):
     assert len(manifest.parents) == 2
     assert tokenmill.verify(tmp_path / "both").problems == ()
     assert {Path(document.source).name for document in shards} == {"a.parquet", "b.parquet"}
+
+
+@pytest.mark.parametrize("name", ["llmc", "megatron", "parquet"])
+def test_merge_puts_a_document_whole_into_val_that_its_edge_cuts(name, sample_texts, tmp_path):
+    for part, texts in (("a", sample_texts[:40]), ("b", sample_texts[40:90])):
+        source = write_parquet(tmp_path / f"{part}.parquet", texts)
+        prepare_inline(source, tmp_path / part, format="llmc", shard_tokens=5_000, val="shard")
+    merge([tmp_path / "a", tmp_path / "b"], tmp_path / "both", Changes(name))
+    convert(tmp_path / "both", tmp_path / "moved", Changes("olmo"))
+    for out in ("both", "moved"):
+        shards = tokenmill.open_shards(tmp_path / out)
+        assert not any(document.is_cut or document.is_rest for document in shards)
+        assert sorted(shards.text(document) for document in shards) == sorted(sample_texts[:90])
+        assert tokenmill.verify(tmp_path / out).problems == ()
+
+
+def test_merge_refuses_a_document_without_its_end_that_others_would_follow(outputs, tmp_path):
+    _, folder = outputs
+    with pytest.raises(OutputError, match="has lost its end"):
+        merge([folder / "mds", folder / "mds"], tmp_path / "both")
+    assert not (tmp_path / "both").exists()
+
+
+@pytest.mark.parametrize("name", ["nanogpt", "llmc", "megatron", "datatrove", "olmo", "litdata"])
+def test_a_truncated_shard_is_not_converted(name, outputs, tmp_path):
+    _, folder = outputs
+    shutil.copytree(folder / name, tmp_path / "in")
+    path = tmp_path / "in" / tokenmill.open_shards(tmp_path / "in").manifest.shards[-1].file
+    os.truncate(path, path.stat().st_size - 100)
+    with pytest.raises(OutputError, match="is damaged"):
+        convert(tmp_path / "in", tmp_path / "out", Changes("npy"))
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
