@@ -236,7 +236,11 @@ def test_convert_and_merge_on_the_command_line(outputs, tmp_path):
     assert "corpus_train_text_document.bin" in done.stdout
     done = run("merge", folder / "llmc", folder / "llmc", "-o", tmp_path / "both", "--json")
     assert json.loads(done.stdout)["recipe"]["format"] == "llmc"
+    counted = json.loads(run("stats", tmp_path / "both", "--json").stdout)
+    (source,) = counted["sources"].values()
+    assert source["n_documents"] == counted["total"]["n_documents"]
     for arguments, message in [
+        (("convert", folder / "llmc", "-o", tmp_path / "x", "--format", "npy", "--shard-tokens", "0"), "at least 1"),
         (("convert", tmp_path / "nothing", "-o", tmp_path / "x", "--format", "npy"), "nothing"),
         (("convert", folder / "llmc", "-o", tmp_path / "x", "--format", "bin"), "unknown format `bin`"),
         (("convert", folder / "llmc", "-o", folder / "llmc", "--format", "npy"), "is also what is read"),
