@@ -121,6 +121,14 @@ def test_shards_that_somebody_else_wrote_are_converted(path, tmp_path):
     assert "from elsewhere" in result.notes[0]
 
 
+@pytest.mark.parametrize("ids", [[1, 100_257, 2], [1, -2, 3], [1, 2**40, 3]])
+def test_ids_that_the_tokenizer_does_not_have_are_not_cut_to_its_type(ids, tmp_path):
+    np.save(tmp_path / "train.npy", np.array(ids, np.int64))
+    with pytest.raises(RecipeError, match="gpt2 has 50,257 ids"):
+        convert(tmp_path / "train.npy", tmp_path / "out", Changes("llmc"), tokenizer="gpt2")
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
 def test_a_converted_output_without_its_manifest_converts_to_the_same(outputs, tmp_path):
     _, folder = outputs
     bare = tmp_path / "bare"
