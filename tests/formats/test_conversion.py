@@ -18,6 +18,7 @@ from conftest import prepare_inline, write_parquet
 import tokenmill
 from tokenmill import Changes, convert, merge
 from tokenmill.errors import OutputError, RecipeError
+from tokenmill.reading import open_any
 
 SIZES = {
     "nanogpt": {},
@@ -181,6 +182,7 @@ def test_a_truncated_shard_is_not_converted(name, outputs, tmp_path):
     shutil.copytree(folder / name, tmp_path / "in")
     path = tmp_path / "in" / tokenmill.open_shards(tmp_path / "in").manifest.shards[-1].file
     os.truncate(path, path.stat().st_size - 100)
+    assert "is damaged" in open_any(tmp_path / "in").warnings[0]
     with pytest.raises(OutputError, match="is damaged"):
         convert(tmp_path / "in", tmp_path / "out", Changes("npy"))
     assert not (tmp_path / "out").exists()
