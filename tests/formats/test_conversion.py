@@ -130,6 +130,23 @@ def test_ids_that_the_tokenizer_does_not_have_are_not_cut_to_its_type(ids, tmp_p
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
+def test_another_tokenizer_than_the_manifest_says_is_refused(outputs, tmp_path):
+    _, folder = outputs
+    with pytest.raises(RecipeError, match="are of gpt2 by its manifest"):
+        convert(folder / "llmc", tmp_path / "out", Changes("npy"), tokenizer="cl100k_base")
+    assert not (tmp_path / "out").exists()
+
+
+def test_documents_that_mds_dropped_whole_are_still_counted_in_what_is_made_of_it(tmp_path):
+    source = write_parquet(tmp_path / "a.parquet", ["word " * 20] * 50)
+    prepare_inline(source, tmp_path / "mds", format="mds", sequence_length=300, shard_tokens=600, val="none")
+    assert tokenmill.open_shards(tmp_path / "mds").manifest.shards[-1].n_dropped_documents > 0
+    convert(tmp_path / "mds", tmp_path / "npy", Changes("npy"))
+    convert(tmp_path / "npy", tmp_path / "olmo", Changes("olmo"))
+    for out in ("mds", "npy", "olmo"):
+        assert tokenmill.verify(tmp_path / out).problems == ()
+
+
 def test_a_converted_output_without_its_manifest_converts_to_the_same(outputs, tmp_path):
     _, folder = outputs
     bare = tmp_path / "bare"
