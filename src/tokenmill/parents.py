@@ -140,7 +140,9 @@ def whole_pieces(parent: Parent, is_last: bool, split: Split, max_bytes: int) ->
             continue
         if unfinished and not is_last:
             raise without_end(parent, split)
-        n_in_val = int(split == "train" and i == 0 and bool(run.continued[:1].any()))
+        begins_with_rest = split == "train" and i == 0 and bool(run.continued[:1].any())
+        # Where val does not end in its beginning (mds dropped that), the rest stays.
+        n_in_val = int(begins_with_rest and any(piece.unfinished for piece in parent.pieces("val", max_bytes)))
         if n_in_val < len(run):
             yield Piece(run.documents(n_in_val, len(run)), unfinished)
 

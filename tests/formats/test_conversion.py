@@ -186,6 +186,15 @@ def test_merge_puts_a_document_whole_into_val_that_its_edge_cuts(name, sample_te
         assert tokenmill.verify(tmp_path / out).problems == ()
 
 
+def test_merge_keeps_the_rest_of_a_document_whose_beginning_mds_dropped(tmp_path):
+    source = write_parquet(tmp_path / "a.parquet", ["word " * 20] * 50)
+    prepare_inline(source, tmp_path / "a", format="llmc", shard_tokens=110, val="shard")
+    convert(tmp_path / "a", tmp_path / "mds", Changes("mds", sequence_length=11, shard_tokens=22))
+    convert(tmp_path / "mds", tmp_path / "b", Changes("llmc"))
+    n_tokens = [tokenmill.open_shards(tmp_path / out).n_tokens for out in ("a", "b")]
+    assert merge([tmp_path / "a", tmp_path / "b"], tmp_path / "both").totals.n_tokens == sum(n_tokens)
+
+
 def test_merge_refuses_a_document_without_its_end_that_others_would_follow(outputs, tmp_path):
     _, folder = outputs
     with pytest.raises(OutputError, match="has lost its end"):
