@@ -35,8 +35,9 @@ from tokenmill.manifest import (
     now,
     write_manifest,
 )
-from tokenmill.parents import SPLITS, Parent, our_parent, with_eot, without_eot
+from tokenmill.parents import SPLITS, Parent, our_parent, with_eot, with_whole_documents, without_eot
 from tokenmill.plan import Plan
+from tokenmill.reading.ours import output_of
 from tokenmill.recipe import Eot, Recipe, shard_dtype
 from tokenmill.segments import QUARANTINE
 from tokenmill.shards import Split, format_named
@@ -44,6 +45,7 @@ from tokenmill.shards.receipts import FileReceipt, ShardReceipt
 from tokenmill.shards.writer import ShardSequence
 from tokenmill.sources import Input, edges_of
 from tokenmill.storage.local import write_whole
+from tokenmill.tokenizers import Tokenizer
 from tokenmill.workspace import Workspace, discard_work, finished_manifest, sweep, workspace
 
 RUN_BYTES = 16_000_000
@@ -73,11 +75,22 @@ def convert(
 
     `tokenizer` and `dtype` are for shards without a manifest that do not tell them.
     """
+    if tokenizer and (found := output_of(Path(parent))) is not None:
+        refuse_another_tokenizer(*found, tokenizer)
     if (Path(parent) / MANIFEST).exists() and not (tokenizer or dtype):
         return rewritten([our_parent(parent)], Path(out), changes, on_tokens)
     from tokenmill.foreign import foreign_parent
 
     return rewritten([foreign_parent(Path(parent), tokenizer, dtype)], Path(out), changes, on_tokens)
+
+
+def refuse_another_tokenizer(out: Path, manifest: Manifest, tokenizer: str) -> None:
+    """Ids that our manifest tells the tokenizer of are not of another one."""
+    if Tokenizer(tokenizer).identity != manifest.tokenizer.identity:
+        raise RecipeError(
+            f"the ids of `{out}` are of {manifest.tokenizer.name} by its manifest, not of {tokenizer}",
+            hint="leave out `--tokenizer`",
+        )
 
 
 def merge(
@@ -90,6 +103,7 @@ def merge(
     first = opened[0].manifest
     for other in opened[1:]:
         refuse_to_mix(opened[0], other)
+    opened = [with_whole_documents(parent, is_last=parent is opened[-1]) for parent in opened]
     recipe = first.recipe
     changes = changes or Changes(recipe.format, recipe.name, recipe.shard_tokens, recipe.sequence_length, recipe.eot)
     return rewritten(opened, Path(out), changes, on_tokens)
@@ -120,7 +134,7 @@ def rewritten(parents: list[Parent], out: Path, changes: Changes, on_tokens: OnT
         return manifest
     with workspace(out, recipe, Plan(inputs, (), 0)) as space:
         began = perf_counter()
-        shards = written(space, parents, on_tokens or (lambda done, total: None))
+        shards = with_dropped(parents, written(space, parents, on_tokens or (lambda done, total: None)))
         manifest = sealed(space, parents, shards, perf_counter() - began)
         discard_work(space.work)
     return manifest
@@ -204,6 +218,19 @@ def counted_through(run: TokenRun, n_inputs: int) -> TokenRun:
         return run
     inputs = run.doc_inputs + np.uint32(n_inputs)
     return TokenRun(run.ids, run.doc_lengths, inputs, run.doc_rows, run.doc_continued)
+
+
+def with_dropped(parents: list[Parent], shards: list[ShardReceipt]) -> list[ShardReceipt]:
+    """Count documents that a parent had dropped whole behind the last shard of their split, as it did."""
+    for split in SPLITS:
+        own = [shard for parent in parents for shard in parent.manifest.shards if shard.split == split]
+        numbers = [i for i, shard in enumerate(shards) if shard.split == split]
+        n_dropped = sum(shard.n_dropped_documents for shard in own)
+        if n_dropped and numbers:
+            last = shards[numbers[-1]]
+            n_dropped += last.n_dropped_documents
+            shards[numbers[-1]] = msgspec.structs.replace(last, n_dropped_documents=n_dropped)
+    return shards
 
 
 def sealed(space: Workspace, parents: list[Parent], shards: list[ShardReceipt], seconds: float) -> Manifest:

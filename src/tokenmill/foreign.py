@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from tokenmill import __version__
+from tokenmill.batches import TokenRun
 from tokenmill.errors import RecipeError, SourceError
 from tokenmill.manifest import SCHEMA, InputRecord, Manifest, RunRecord, TokenizerRecord, Totals, now
 from tokenmill.parents import SPLITS, Parent, Piece
@@ -38,6 +39,7 @@ def foreign_pieces(shards: AnyShards, split: Split, max_bytes: int) -> Iterator[
     is_rest = shards.continues(split) and shards.splits.index(split) > 0
     before = None
     for run in shards.runs(split, max_bytes):
+        refuse_unknown_ids(shards, run)
         if before is not None:
             yield Piece(before, unfinished=False)
         before, is_rest = (run.beginning_with_rest() if is_rest else run), False
@@ -45,6 +47,17 @@ def foreign_pieces(shards: AnyShards, split: Split, max_bytes: int) -> Iterator[
         # Packed samples end anywhere.
         has_end = shards.eot_place != "last" or (len(before.ids) > 0 and int(before.ids[-1]) == shards.eot)
         yield Piece(before, unfinished=goes_on or not has_end)
+
+
+def refuse_unknown_ids(shards: AnyShards, run: TokenRun) -> None:
+    """Ids that the tokenizer does not have would be cut to its type, and mean something else."""
+    assert shards.tokenizer is not None
+    n_ids = max(shards.tokenizer.vocab_size, (shards.eot or 0) + 1)
+    if len(run.ids) and not (0 <= (low := int(run.ids.min())) <= (high := int(run.ids.max())) < n_ids):
+        raise RecipeError(
+            f"`{shards.path}` has an id {low if low < 0 else high:,}, and {shards.tokenizer.name} has {n_ids:,} ids",
+            hint="name the tokenizer that made it with `--tokenizer`, or its type of ids with `--dtype`",
+        )
 
 
 def made_up_manifest(shards: AnyShards, files: tuple[Path, ...]) -> Manifest:

@@ -8,7 +8,7 @@ output's own index.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.batches import TokenRun
+from tokenmill.errors import OutputError
 from tokenmill.inspect import Shards
 from tokenmill.manifest import Manifest
 from tokenmill.shards import Split
@@ -59,7 +60,15 @@ class Parent:
 
 
 def our_parent(out: str | Path) -> Parent:
+    """Open a finished output; a shard of another size than its manifest says is refused before anything is written."""
     shards = Shards(out)
+    for shard in shards.manifest.shards:
+        path = shards.out / shard.file
+        if path.exists() and (n_bytes := path.stat().st_size) != shard.n_bytes:
+            raise OutputError(
+                f"shard `{path}` is damaged: {n_bytes:,} bytes, expected {shard.n_bytes:,}",
+                hint=f"`tokenmill verify {shards.out}` lists all damage",
+            )
     files = tuple(shards.out / shard.file for shard in shards.manifest.shards)
     return Parent(shards.out, shards.manifest, files, partial(pieces_of, shards))
 
@@ -100,6 +109,50 @@ def pieces_of(shards: Shards, split: Split, max_bytes: int) -> Iterator[Piece]:
             n_missing = int(entries.length[n_whole]) - len(began.ids)
     if began is not None:
         yield Piece(began, unfinished=True)
+
+
+def with_whole_documents(parent: Parent, *, is_last: bool) -> Parent:
+    """The parent with a document that the edge of val cuts put whole into val, for others are to follow it there.
+
+    Only the last document of a split can be marked as cut. One whose end is nowhere (mds drops it) is refused, but in
+    the last parent, where nothing follows.
+    """
+    dropping = [shard.split for shard in parent.manifest.shards if shard.n_dropped_tokens]
+    if dropping and not is_last:
+        raise without_end(parent, dropping[-1])
+    return replace(parent, pieces=partial(whole_pieces, parent, is_last))
+
+
+def without_end(parent: Parent, split: Split) -> OutputError:
+    return OutputError(
+        f"the last document of {split} in `{parent.out}` has lost its end, so that no other can follow it",
+        hint="merge the outputs that it was made of, and convert that",
+    )
+
+
+def whole_pieces(parent: Parent, is_last: bool, split: Split, max_bytes: int) -> Iterator[Piece]:
+    for i, (run, unfinished) in enumerate(parent.pieces(split, max_bytes)):
+        rest = rest_in_train(parent, max_bytes) if split == "val" and unfinished else None
+        if rest is not None:
+            if len(run) > 1:
+                yield Piece(run.documents(0, len(run) - 1), unfinished=False)
+            yield Piece(longer(run.documents(len(run) - 1, len(run)), rest.run.ids), rest.unfinished)
+            continue
+        if unfinished and not is_last:
+            raise without_end(parent, split)
+        begins_with_rest = split == "train" and i == 0 and bool(run.continued[:1].any())
+        # Where val does not end in its beginning (mds dropped that), the rest stays.
+        n_in_val = int(begins_with_rest and any(piece.unfinished for piece in parent.pieces("val", max_bytes)))
+        if n_in_val < len(run):
+            yield Piece(run.documents(n_in_val, len(run)), unfinished)
+
+
+def rest_in_train(parent: Parent, max_bytes: int) -> Piece | None:
+    """The rest of the document that val ends in, if train begins with it."""
+    first = next(parent.pieces("train", max_bytes), None)
+    if first is None or not len(first.run) or not first.run.continued[0]:
+        return None
+    return Piece(first.run.documents(0, 1), first.unfinished and len(first.run) == 1)
 
 
 def whole_documents(

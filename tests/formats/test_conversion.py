@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from conftest import prepare_inline, write_parquet
 import tokenmill
 from tokenmill import Changes, convert, merge
 from tokenmill.errors import OutputError, RecipeError
+from tokenmill.reading import open_any
 
 SIZES = {
     "nanogpt": {},
@@ -120,6 +122,31 @@ def test_shards_that_somebody_else_wrote_are_converted(path, tmp_path):
     assert "from elsewhere" in result.notes[0]
 
 
+@pytest.mark.parametrize("ids", [[1, 100_257, 2], [1, -2, 3], [1, 2**40, 3]])
+def test_ids_that_the_tokenizer_does_not_have_are_not_cut_to_its_type(ids, tmp_path):
+    np.save(tmp_path / "train.npy", np.array(ids, np.int64))
+    with pytest.raises(RecipeError, match="gpt2 has 50,257 ids"):
+        convert(tmp_path / "train.npy", tmp_path / "out", Changes("llmc"), tokenizer="gpt2")
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_another_tokenizer_than_the_manifest_says_is_refused(outputs, tmp_path):
+    _, folder = outputs
+    with pytest.raises(RecipeError, match="are of gpt2 by its manifest"):
+        convert(folder / "llmc", tmp_path / "out", Changes("npy"), tokenizer="cl100k_base")
+    assert not (tmp_path / "out").exists()
+
+
+def test_documents_that_mds_dropped_whole_are_still_counted_in_what_is_made_of_it(tmp_path):
+    source = write_parquet(tmp_path / "a.parquet", ["word " * 20] * 50)
+    prepare_inline(source, tmp_path / "mds", format="mds", sequence_length=300, shard_tokens=600, val="none")
+    assert tokenmill.open_shards(tmp_path / "mds").manifest.shards[-1].n_dropped_documents > 0
+    convert(tmp_path / "mds", tmp_path / "npy", Changes("npy"))
+    convert(tmp_path / "npy", tmp_path / "olmo", Changes("olmo"))
+    for out in ("mds", "npy", "olmo"):
+        assert tokenmill.verify(tmp_path / out).problems == ()
+
+
 def test_a_converted_output_without_its_manifest_converts_to_the_same(outputs, tmp_path):
     _, folder = outputs
     bare = tmp_path / "bare"
@@ -143,6 +170,48 @@ def test_merge_puts_val_with_val_and_train_with_train(sample_texts, tmp_path):
     assert len(manifest.parents) == 2
     assert tokenmill.verify(tmp_path / "both").problems == ()
     assert {Path(document.source).name for document in shards} == {"a.parquet", "b.parquet"}
+
+
+@pytest.mark.parametrize("name", ["llmc", "megatron", "parquet"])
+def test_merge_puts_a_document_whole_into_val_that_its_edge_cuts(name, sample_texts, tmp_path):
+    for part, texts in (("a", sample_texts[:40]), ("b", sample_texts[40:90])):
+        source = write_parquet(tmp_path / f"{part}.parquet", texts)
+        prepare_inline(source, tmp_path / part, format="llmc", shard_tokens=5_000, val="shard")
+    merge([tmp_path / "a", tmp_path / "b"], tmp_path / "both", Changes(name))
+    convert(tmp_path / "both", tmp_path / "moved", Changes("olmo"))
+    for out in ("both", "moved"):
+        shards = tokenmill.open_shards(tmp_path / out)
+        assert not any(document.is_cut or document.is_rest for document in shards)
+        assert sorted(shards.text(document) for document in shards) == sorted(sample_texts[:90])
+        assert tokenmill.verify(tmp_path / out).problems == ()
+
+
+def test_merge_keeps_the_rest_of_a_document_whose_beginning_mds_dropped(tmp_path):
+    source = write_parquet(tmp_path / "a.parquet", ["word " * 20] * 50)
+    prepare_inline(source, tmp_path / "a", format="llmc", shard_tokens=110, val="shard")
+    convert(tmp_path / "a", tmp_path / "mds", Changes("mds", sequence_length=11, shard_tokens=22))
+    convert(tmp_path / "mds", tmp_path / "b", Changes("llmc"))
+    n_tokens = [tokenmill.open_shards(tmp_path / out).n_tokens for out in ("a", "b")]
+    assert merge([tmp_path / "a", tmp_path / "b"], tmp_path / "both").totals.n_tokens == sum(n_tokens)
+
+
+def test_merge_refuses_a_document_without_its_end_that_others_would_follow(outputs, tmp_path):
+    _, folder = outputs
+    with pytest.raises(OutputError, match="has lost its end"):
+        merge([folder / "mds", folder / "mds"], tmp_path / "both")
+    assert not (tmp_path / "both").exists()
+
+
+@pytest.mark.parametrize("name", ["nanogpt", "llmc", "megatron", "datatrove", "olmo", "litdata"])
+def test_a_truncated_shard_is_not_converted(name, outputs, tmp_path):
+    _, folder = outputs
+    shutil.copytree(folder / name, tmp_path / "in")
+    path = tmp_path / "in" / tokenmill.open_shards(tmp_path / "in").manifest.shards[-1].file
+    os.truncate(path, path.stat().st_size - 100)
+    assert "is damaged" in open_any(tmp_path / "in").warnings[0]
+    with pytest.raises(OutputError, match="is damaged"):
+        convert(tmp_path / "in", tmp_path / "out", Changes("npy"))
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
@@ -203,7 +272,11 @@ def test_convert_and_merge_on_the_command_line(outputs, tmp_path):
     assert "corpus_train_text_document.bin" in done.stdout
     done = run("merge", folder / "llmc", folder / "llmc", "-o", tmp_path / "both", "--json")
     assert json.loads(done.stdout)["recipe"]["format"] == "llmc"
+    counted = json.loads(run("stats", tmp_path / "both", "--json").stdout)
+    (source,) = counted["sources"].values()
+    assert source["n_documents"] == counted["total"]["n_documents"]
     for arguments, message in [
+        (("convert", folder / "llmc", "-o", tmp_path / "x", "--format", "npy", "--shard-tokens", "0"), "at least 1"),
         (("convert", tmp_path / "nothing", "-o", tmp_path / "x", "--format", "npy"), "nothing"),
         (("convert", folder / "llmc", "-o", tmp_path / "x", "--format", "bin"), "unknown format `bin`"),
         (("convert", folder / "llmc", "-o", folder / "llmc", "--format", "npy"), "is also what is read"),

@@ -108,6 +108,8 @@ def changes_of(shard_format: str, fields: dict[str, Any]) -> Any:
     for name in ("shard_tokens", "sequence_length"):
         if isinstance(fields[name], str):
             fields[name] = parse_count(fields[name])
+            if not fields[name]:
+                raise click.BadParameter("it takes at least 1", param_hint=f"--{name.replace('_', '-')}")
     return Changes(shard_format, **fields)
 
 

@@ -24,7 +24,7 @@ from tokenmill.reading.documents import EotPlace, eot_of, without_samples
 from tokenmill.reading.dtypes import dtype_named
 from tokenmill.reading.files import Array, IndexPlaces, ShardFile
 from tokenmill.reading.guessing import Told, told_tokenizer
-from tokenmill.reading.ours import our_files, our_tokenizer, output_of
+from tokenmill.reading.ours import our_files, our_tokenizer, output_of, size_warnings
 from tokenmill.shards import format_named
 from tokenmill.tokenizers import Tokenizer
 
@@ -182,7 +182,9 @@ def open_any(
         out, manifest = found
         recipe, end = manifest.recipe, manifest.tokenizer.eot_token if eot is None else eot
         told, ours = our_tokenizer(manifest, tokenizer), our_files(path, out, manifest)
-        return AnyShards(path, recipe.format, ours, told, end, recipe.eot or "none", "its manifest", manifest)
+        place: EotPlace = recipe.eot or "none"
+        warnings = size_warnings(ours, out, manifest)
+        return AnyShards(path, recipe.format, ours, told, end, place, "its manifest", manifest, warnings)
     name, paths = found_files(path, format)
     wanted = None if dtype is None else dtype_named(dtype)
     files = [OPENERS[name](file, split, wanted) for file, split in paths]
@@ -191,7 +193,7 @@ def open_any(
     files = [without_samples(file, eot) for file in files]
     splits = [[file for file in files if file.split == split] for split in dict.fromkeys(f.split for f in files)]
     default = format_named(name).defaults.eot
-    place: EotPlace = documents.eot_place(splits, eot, default)
+    place = documents.eot_place(splits, eot, default)
     if all(file.places is not None for file in files):
         how = "its own index" if name != "parquet" else "its rows"
     else:

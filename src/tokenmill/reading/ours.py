@@ -57,6 +57,16 @@ def our_files(path: Path, out: Path, manifest: Manifest) -> tuple[ShardFile, ...
     )
 
 
+def size_warnings(files: tuple[ShardFile, ...], out: Path, manifest: Manifest) -> tuple[str, ...]:
+    """Say which shards are not as long as the manifest has them."""
+    expected = {out / shard.file: shard.n_bytes for shard in manifest.shards}
+    return tuple(
+        f"`{file.path.name}` is damaged: {n_bytes:,} bytes, and the manifest says {expected[file.path]:,}"
+        for file in files
+        if (n_bytes := file.path.stat().st_size) != expected[file.path]
+    )
+
+
 def our_ids(out: Path, file: Path, manifest: Manifest) -> Ids:
     try:
         if manifest.recipe.format == "parquet":

@@ -5,12 +5,14 @@ By the manifest and its index where there are some. Other shards are read to the
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from tokenmill.manifest import InputRecord
 from tokenmill.reading import AnyShards, open_any
 from tokenmill.reading.finding import decoded
 from tokenmill.reading.guessing import windows
@@ -70,13 +72,23 @@ def statistics(path: str | Path, tokenizer: str | None = None) -> Statistics:
         splits={
             split: Counts(n, sum(file.n_tokens for file in shards.files_of(split))) for split, n in by_split.items()
         },
-        sources={
-            entry.path: Counts(entry.n_documents, entry.n_tokens, entry.n_text_bytes)
-            for entry in (manifest.inputs if manifest else ())
-        },
+        sources=by_source(manifest.inputs if manifest else ()),
         longest=longest,
         histogram=histogram(n_documents, n_tokens),
     )
+
+
+def by_source(inputs: Iterable[InputRecord]) -> dict[str, Counts]:
+    """Counts by source file; merged outputs may have one of them several times."""
+    found: dict[str, Counts] = {}
+    for entry in inputs:
+        before = found.get(entry.path, Counts(0, 0, 0))
+        found[entry.path] = Counts(
+            before.n_documents + entry.n_documents,
+            before.n_tokens + entry.n_tokens,
+            (before.n_text_bytes or 0) + entry.n_text_bytes,
+        )
+    return found
 
 
 def bin_numbers(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
