@@ -38,7 +38,7 @@ from tokenmill.manifest import (
 from tokenmill.parents import SPLITS, Parent, our_parent, with_eot, with_whole_documents, without_eot
 from tokenmill.plan import Plan
 from tokenmill.reading.ours import output_of
-from tokenmill.recipe import Eot, Recipe, shard_dtype
+from tokenmill.recipe import Eot, Recipe, check_name, shard_dtype
 from tokenmill.segments import QUARANTINE
 from tokenmill.shards import Split, format_named
 from tokenmill.shards.receipts import FileReceipt, ShardReceipt
@@ -77,7 +77,7 @@ def convert(
     """
     if tokenizer and (found := output_of(Path(parent))) is not None:
         refuse_another_tokenizer(*found, tokenizer)
-    if (Path(parent) / MANIFEST).exists() and not (tokenizer or dtype):
+    if (Path(parent) / MANIFEST).exists() and not dtype:
         return rewritten([our_parent(parent)], Path(out), changes, on_tokens)
     from tokenmill.foreign import foreign_parent
 
@@ -158,6 +158,7 @@ def new_recipe(parents: list[Parent], changes: Changes) -> Recipe:
         val=n_val or "none",
         parents=tuple(parent.manifest.fingerprint for parent in parents),
     )
+    check_name(recipe)
     shard_format.check(recipe)
     return recipe
 

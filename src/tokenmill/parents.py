@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.batches import TokenRun
-from tokenmill.errors import OutputError
+from tokenmill.errors import DamageError, OutputError
+from tokenmill.inputs import file_sha256
 from tokenmill.inspect import Shards
 from tokenmill.manifest import Manifest
 from tokenmill.shards import Split
@@ -87,6 +88,7 @@ def pieces_of(shards: Shards, split: Split, max_bytes: int) -> Iterator[Piece]:
     began: TokenRun | None = None  # a document that a shard ended in
     n_missing = 0  # its tokens that are still to come
     for number in numbers:
+        refuse_damaged(shards, number)
         ids = shards.ids(number)
         entries = read_entries(shards.out / shards.manifest.shards[number].index.file)
         first = int(entries.start[0]) if len(entries.start) else len(ids)
@@ -153,6 +155,16 @@ def rest_in_train(parent: Parent, max_bytes: int) -> Piece | None:
     if first is None or not len(first.run) or not first.run.continued[0]:
         return None
     return Piece(first.run.documents(0, 1), first.unfinished and len(first.run) == 1)
+
+
+def refuse_damaged(shards: Shards, number: int) -> None:
+    """A wrong token must not get a right checksum by being copied: each file is hashed before it is read."""
+    shard = shards.manifest.shards[number]
+    for file in (shard.files[0], shard.index):
+        path = shards.out / file.file
+        what = "is missing" if not path.is_file() else "is not what its manifest says: its checksum differs"
+        if not path.is_file() or file_sha256(path) != file.sha256:
+            raise DamageError(f"`{path}` {what}", hint=f"`tokenmill verify {shards.out}` lists all damage")
 
 
 def whole_documents(

@@ -148,8 +148,7 @@ def check_recipe(recipe: Recipe) -> None:
     """Refuse what could not work, before any work is done."""
     if not recipe.sources:
         raise RecipeError("no source given", hint="name a file, a folder, a glob, or `sample`")
-    if recipe.name and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", recipe.name):
-        raise RecipeError(f"name `{recipe.name}` is not a plain file name prefix (letters, digits, `.`, `_`, `-`)")
+    check_name(recipe)
     if recipe.documents == "separator" and not recipe.separator:
         raise RecipeError(
             "the separator is empty", hint="pass `--separator STRING`, or `--documents file|line|paragraph`"
@@ -171,6 +170,12 @@ def check_recipe(recipe: Recipe) -> None:
     assert recipe.shuffle is not None
     shuffle_kind_and_seed(recipe.shuffle)
     format_named(recipe.format).check(recipe)
+
+
+def check_name(recipe: Recipe) -> None:
+    """Whatever is in a name becomes part of a path."""
+    if recipe.name and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", recipe.name):
+        raise RecipeError(f"name `{recipe.name}` is not a plain file name prefix (letters, digits, `.`, `_`, `-`)")
 
 
 def check_samples(recipe: Recipe) -> None:

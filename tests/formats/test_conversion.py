@@ -17,7 +17,7 @@ from conftest import prepare_inline, write_parquet
 
 import tokenmill
 from tokenmill import Changes, convert, merge
-from tokenmill.errors import OutputError, RecipeError
+from tokenmill.errors import DamageError, OutputError, RecipeError
 from tokenmill.reading import open_any
 
 SIZES = {
@@ -286,3 +286,27 @@ def test_convert_and_merge_on_the_command_line(outputs, tmp_path):
         assert done.returncode == 2, done.stderr
         assert message in done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_a_flipped_bit_is_not_given_a_right_checksum_by_converting(outputs, tmp_path):
+    _, folder = outputs
+    shutil.copytree(folder / "llmc", tmp_path / "in")
+    shard = tmp_path / "in" / "fineweb_train_000001.bin"
+    data = bytearray(shard.read_bytes())
+    data[5000] ^= 1
+    shard.write_bytes(data)
+    with pytest.raises(DamageError, match="its checksum differs"):
+        convert(tmp_path / "in", tmp_path / "out", Changes("npy", shard_tokens=30_000))
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_a_name_that_is_a_path_is_refused(outputs, tmp_path):
+    _, folder = outputs
+    with pytest.raises(RecipeError, match="not a plain file name"):
+        convert(folder / "llmc", tmp_path / "out", Changes("npy", name="../x", shard_tokens=30_000))
+
+
+def test_naming_the_right_tokenizer_keeps_the_manifest(outputs, tmp_path):
+    _, folder = outputs
+    manifest = convert(folder / "llmc", tmp_path / "out", Changes("npy", shard_tokens=30_000), tokenizer="gpt2")
+    assert manifest.parents[0].sha256
