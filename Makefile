@@ -10,16 +10,17 @@ demo: .venv/installed
 	$(BIN)/tokenmill verify out
 	$(BIN)/tokenmill inspect out --doc 0 | head -n 5 | cut -c 1-100
 
+# Two processes: most tests keep one core busy. The faults run alone, since they look for what others leave behind.
 test: .venv/tests
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2
 
 # The three known ways: the tokenizer under every start method, the drop-in scripts, the doctor's patches, the guide.
 test-ways: .venv/tests
-	$(BIN)/pytest tests/ways
+	$(BIN)/pytest -n 2 tests/ways
 
 # Every format: golden bytes, limits, kills; converted there and back; looked into, whoever wrote it.
 test-formats: .venv/tests
-	$(BIN)/pytest tests/formats
+	$(BIN)/pytest -n 2 tests/formats
 
 # Real processes, real signals: killed, starved, corrupted; three to four minutes.
 test-faults: .venv/tests
