@@ -142,7 +142,9 @@ class CarefulEngine:
         """Whether the tokenizer works at all: a whole batch may well be of documents that it cannot take."""
         try:
             self.tokenizer.reference.encode_one("a")
-        except Exception:
+        except NOT_THE_DOCUMENT:
+            raise
+        except BaseException:  # it does not even take this: the caller says so, with the reason for the batch
             return False
         return True
 

@@ -357,6 +357,7 @@ def test_a_parquet_file_of_text_is_no_shard(tmp_path):
         (["--dtype", "float32"], "unknown dtype `float32`"),
         (["--tokenizer", "gpt7"], "unknown tokenizer `gpt7`"),
         (["--tokens", "7"], "is not of the form A:B"),
+        (["--find", ""], "nothing to look for"),
         (["--doc", "0", "--find", "x"], "choose one of"),
         (["--doc", "99"], "there is no document 99 in"),
         (["--doc", "-99"], "it has 8 documents"),

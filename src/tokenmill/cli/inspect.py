@@ -58,6 +58,8 @@ def inspect(
 
     if sum(choice is not None for choice in (number, span, text)) > 1:
         raise click.UsageError("choose one of --doc, --tokens and --find")
+    if text == "":
+        raise click.BadParameter("nothing to look for: every document contains it", param_hint="--find")
     shards = open_any(path, tokenizer, dtype, format=shard_format)
     if text is not None:
         return show_hits(shards, text, limit, as_json)
