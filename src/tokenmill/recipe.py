@@ -22,6 +22,7 @@ from tokenmill.filters import Where
 from tokenmill.machine import cpu_count
 from tokenmill.shards import format_named
 from tokenmill.sources.catalog import CATALOG
+from tokenmill.storage.addresses import is_address, normalized
 
 Eot = Literal["first", "last", "none"]
 ExecutorName = Literal["processes", "inline", "datasets"]
@@ -224,6 +225,8 @@ def shuffle_kind_and_seed(shuffle: str) -> tuple[str, int]:
 
 def absolute_source(source: str) -> str:
     """A source that means the same from every working folder; names of the catalog stay as they are."""
+    if is_address(source):
+        return normalized(source)
     if source in CATALOG and not Path(source).exists():
         return source
     try:
