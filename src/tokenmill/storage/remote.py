@@ -25,6 +25,7 @@ FIRST_TRIES = 4  # of the first contact: nobody likes to wait a minute for a wro
 FIRST_WAIT_SECONDS = 0.5
 MAX_WAIT_SECONDS = 30.0
 LONGEST_RETRY_AFTER = 600.0
+MIN_AHEAD_BYTES, MAX_AHEAD_BYTES = 1 << 20, 1 << 24
 
 
 class RemoteFile(msgspec.Struct, frozen=True):
@@ -120,10 +121,13 @@ def taken(chunks: Iterator[bytes], n_unwanted: int, start: int, stop: int | None
 
 
 class RangeFile(io.RawIOBase):
-    """A file elsewhere, for a look at some of it: each stretch that is read is a request, a little ahead."""
+    """A file elsewhere, for a look at some of it: each stretch that is read is a request, a little ahead.
 
-    def __init__(self, file: RemoteFile, ahead_bytes: int = 1 << 20) -> None:
-        self.file, self.ahead_bytes = file, ahead_bytes
+    Whoever goes on reading where the last stretch ended gets longer ones.
+    """
+
+    def __init__(self, file: RemoteFile) -> None:
+        self.file, self.ahead_bytes = file, MIN_AHEAD_BYTES
         self.position = 0
         self._start, self._block = 0, b""
 
@@ -147,6 +151,8 @@ class RangeFile(io.RawIOBase):
             return b""
         at = self.position - self._start
         if not 0 <= at <= at + n_bytes <= len(self._block):
+            goes_on = bool(self._block) and 0 < at <= len(self._block)
+            self.ahead_bytes = min(2 * self.ahead_bytes, MAX_AHEAD_BYTES) if goes_on else MIN_AHEAD_BYTES
             self._start = min(self.position, max(0, self.file.size - self.ahead_bytes))
             stop = max(self.position + n_bytes, min(self._start + self.ahead_bytes, self.file.size))
             self._block = read_range(self.file, self._start, stop)
