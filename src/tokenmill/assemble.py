@@ -26,6 +26,7 @@ from tokenmill.care import Care, Place
 from tokenmill.encode import Job, encode_unit
 from tokenmill.errors import DataError
 from tokenmill.fetching import Supply
+from tokenmill.home import Home
 from tokenmill.journal import Journal, ShardSealed, UnitDone
 from tokenmill.plan import Plan
 from tokenmill.recipe import Recipe, RunOptions, recipe_dtype, shard_dtype, shuffle_kind_and_seed
@@ -48,7 +49,7 @@ def assemble(
     plan: Plan,
     job: Job,
     options: RunOptions,
-    out: Path,
+    home: Home,
     journal: Journal,
     progress: AssemblyProgress,
     supply: Supply,
@@ -79,10 +80,13 @@ def assemble(
 
     def on_shard(shard: ShardReceipt) -> None:
         sealed.add(shard)
+        home.shard_sealed(shard)
+        home.settle(journal)
         progress.shard_sealed(shard)
 
     paths = [entry.path for entry in plan.inputs]
-    with ShardSequence(recipe, np.dtype(shard_dtype(recipe)), out, paths, journal.state.shards, on_shard) as sequence:
+    dtype, done = np.dtype(shard_dtype(recipe)), journal.state.shards
+    with ShardSequence(recipe, dtype, home.folder, paths, done, on_shard) as sequence:
         for split, run, n_tokens_done in split_runs(sealed.rest_of(stretches), recipe, n_documents, sealed):
             sequence.append(split, run, n_tokens_done)
             progress.written(len(run.ids) - n_tokens_done)

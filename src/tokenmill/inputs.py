@@ -20,6 +20,7 @@ from tokenmill.journal import InputHashed
 from tokenmill.plan import Plan
 from tokenmill.segments import UnitReceipt
 from tokenmill.sources import Input
+from tokenmill.storage.addresses import Address
 
 READ_BYTES = 1 << 22
 
@@ -37,7 +38,7 @@ def identities(inputs: tuple[Input, ...]) -> tuple[Identity, ...]:
     return tuple(Identity(entry.path, entry.size, entry.mtime_ns, entry.edges) for entry in inputs)
 
 
-def refuse_other_inputs(out: Path, then: tuple[Identity, ...], now: tuple[Identity, ...]) -> None:
+def refuse_other_inputs(out: Path | Address, then: tuple[Identity, ...], now: tuple[Identity, ...]) -> None:
     """Say which files of an output are not what they were."""
     if then == now:
         return

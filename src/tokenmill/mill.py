@@ -24,6 +24,7 @@ from tokenmill.encode import Job
 from tokenmill.errors import DataError, RecipeError, SourceError
 from tokenmill.executors import executor_named
 from tokenmill.fetching import DOWNLOADS, Fetcher
+from tokenmill.home import home_of
 from tokenmill.inputs import InputHasher
 from tokenmill.journal import UnitDone
 from tokenmill.manifest import Manifest, seal
@@ -36,16 +37,7 @@ from tokenmill.space import check_space, space_error
 from tokenmill.tokenizers import Tokenizer
 from tokenmill.tokenizers.custom import CustomTokenizer, named_for
 from tokenmill.tokenizers.sampling import SampleChecker
-from tokenmill.workspace import (
-    Workspace,
-    begun_recipe,
-    discard,
-    discard_work,
-    finished_manifest,
-    start_over,
-    sweep,
-    workspace,
-)
+from tokenmill.workspace import Workspace, discard, discard_work, workspace
 
 OnProgress = Callable[[Progress], None]
 
@@ -53,21 +45,22 @@ OnProgress = Callable[[Progress], None]
 def prepare_recipe(
     recipe: Recipe, out: str | Path, options: RunOptions | None = None, on_progress: OnProgress | None = None
 ) -> Manifest:
-    """Carry out a recipe into the folder `out` and return the manifest.
+    """Carry out a recipe into the folder or address `out` and return the manifest.
 
     A finished output is returned as it is, and an unfinished one of the same recipe is gone on with.
     """
-    out, options = Path(out), options or RunOptions()
-    recipe = pinned(recipe, begun_recipe(out)).resolve()
+    options = options or RunOptions()
+    home = home_of(out, options)
+    recipe = pinned(recipe, home.begun_recipe()).resolve()
     plan = plan_units(recipe, options.unit_bytes)
-    if (manifest := finished_manifest(out, recipe, plan.inputs)) is not None:
+    if (manifest := home.finished(recipe, plan.inputs)) is not None:
         if not (options.retry_excluded and manifest.excluded):
-            sweep(out)
+            home.sweep()
             return manifest
-        start_over(out, recipe)
+        home.start_over(recipe)
 
     engine = engine_choice(recipe, plan)
-    with workspace(out, recipe, plan, retry_excluded=options.retry_excluded) as space:
+    with home.named(), workspace(home, recipe, plan, retry_excluded=options.retry_excluded) as space:
         try:
             check_space(space, engine, options)
             manifest = carried_out(space, engine, options, on_progress)
@@ -88,6 +81,7 @@ def carried_out(
     recipe, plan, journal, out = space.recipe, space.plan, space.journal, space.out
     progress = Progress(plan, options, journal.state, on_progress)
     space.lock.progress = progress.facts
+    space.home.watch(progress.facts)
     job = Job(
         tokenmill=__version__,
         recipe=recipe,
@@ -109,7 +103,7 @@ def carried_out(
     encode = executor_named(options.executor)(job, to_do, options, progress, fetcher)
     try:
         encoded = recorded(done, progress.watched(encode), space, checker, hasher, fetcher)
-        receipts, shards = assemble(encoded, plan, job, options, out, journal, progress, fetcher)
+        receipts, shards = assemble(encoded, plan, job, options, space.home, journal, progress, fetcher)
         for checked in checker.finish() if checker else []:
             journal.record(checked)
         for hashed in fetcher.taken_hashes():
@@ -122,8 +116,11 @@ def carried_out(
         hasher.stop()
         if checker:
             checker.stop()
+    space.home.settle(journal, progress.tick)
     run = progress.record(checker.seconds if checker else 0.0)
-    return seal(out, recipe, plan, engine, journal.state, receipts, shards, run)
+    manifest = seal(out, recipe, plan, engine, journal.state, receipts, shards, run)
+    space.home.publish()
+    return manifest
 
 
 def recorded(
@@ -142,6 +139,7 @@ def recorded(
 
     def follow_up(receipt: UnitReceipt) -> None:
         space.lock.check()
+        space.home.settle(journal)
         for hashed in [*fetcher.taken_hashes(), *hasher.unit_done(receipt)]:
             journal.record(hashed)
         if checker and not receipt.cut and receipt.unit not in journal.state.n_checked:

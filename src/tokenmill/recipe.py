@@ -113,6 +113,7 @@ class RunOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     retry_excluded: bool = False  # try again what went to quarantine in an earlier run
     disk_budget: int | None = None  # bytes of downloads at a time; None: see fetching.py
     keep_downloads: bool = False
+    scratch: str | None = None  # the folder for a run whose output is in a store; None: the user's cache folder
     # Tokens that a shuffled run puts in order at once; it holds about three times that in memory.
     bucket_bytes: int = 64_000_000
 

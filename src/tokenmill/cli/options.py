@@ -9,10 +9,27 @@ from typing import Any
 import click
 
 from tokenmill.recipe import Recipe, recipe_from_mapping, toml_mapping
+from tokenmill.storage.addresses import is_address
+
+
+class Place(click.ParamType[Path | str]):
+    """A folder, or an address, which a Path would spoil."""
+
+    name = "place"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path | str:
+        return value if is_address(str(value)) else Path(value)
+
 
 OPTIONS = [
     click.argument("sources", nargs=-1, metavar="SOURCE..."),
-    click.option("-o", "--out", required=True, type=click.Path(path_type=Path), help="The folder that shards go to."),
+    click.option(
+        "-o",
+        "--out",
+        required=True,
+        type=Place(),
+        help="The folder that shards go to, or s3://BUCKET/path, gs:// or az://.",
+    ),
     click.option(
         "--tokenizer",
         help="gpt2, r50k_base, p50k_base, cl100k_base, o200k_base; a tokenizer.json or its folder;"

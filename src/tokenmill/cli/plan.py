@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def plan(
     sources: tuple[str, ...],
-    out: Path,
+    out: Path | str,
     recipe_file: Path | None,
     no_shuffle: bool,
     workers: int | None,
@@ -47,7 +47,7 @@ def plan(
     show_forecast(recipe, out, options, as_json)
 
 
-def show_forecast(recipe: Recipe, out: Path, options: RunOptions, as_json: bool) -> None:
+def show_forecast(recipe: Recipe, out: Path | str, options: RunOptions, as_json: bool) -> None:
     from tokenmill.forecasting import forecast
 
     result = forecast(recipe, out, options)
@@ -59,7 +59,7 @@ def show_forecast(recipe: Recipe, out: Path, options: RunOptions, as_json: bool)
         click.echo(forecast_text(result, out))
 
 
-def forecast_text(f: Forecast, out: Path) -> str:
+def forecast_text(f: Forecast, out: Path | str) -> str:
     recipe = f.recipe
     eot = "" if recipe.eot_token is None else f"{recipe.eot_token}, "
     fits = "fits" if f.fits else "DOES NOT FIT"

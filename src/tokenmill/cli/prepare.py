@@ -20,10 +20,14 @@ from tokenmill.recipe import RunOptions, parse_bytes
 
 if TYPE_CHECKING:
     from tokenmill.manifest import Manifest
+    from tokenmill.progress import Progress
 
 
 @click.command()
 @recipe_options
+@click.option(
+    "--scratch", metavar="DIR", help="Where a run works whose output is in a store.  [default: a cache folder]"
+)
 @click.option(
     "--stall-seconds",
     type=click.FloatRange(min=0, min_open=True),
@@ -44,12 +48,13 @@ if TYPE_CHECKING:
 @click.option("-v", "--verbose", is_flag=True, help="More in the summary; a traceback with every error.")
 def prepare(
     sources: tuple[str, ...],
-    out: Path,
+    out: Path | str,
     recipe_file: Path | None,
     no_shuffle: bool,
     workers: int | None,
     disk_budget: str | None,
     keep_downloads: bool,
+    scratch: str | None,
     stall_seconds: float,
     allow_excluded: bool,
     retry_excluded: bool,
@@ -81,14 +86,21 @@ def prepare(
         retry_excluded=retry_excluded,
         disk_budget=parse_bytes(disk_budget) if disk_budget else None,
         keep_downloads=keep_downloads,
+        scratch=scratch,
     )
     if dry_run:
         show_forecast(recipe, out, options, as_json)
         return 0
-    already_done = (out / "manifest.json").exists() and not retry_excluded
+    began = False
+
+    def show_and_note(state: Progress) -> None:
+        nonlocal began
+        began = True
+        on_progress(state)
+
     try:
         with progress_display("off" if quiet else progress) as show, stoppable(show) as on_progress:
-            manifest = prepare_recipe(recipe, out, options, on_progress)
+            manifest = prepare_recipe(recipe, out, options, show_and_note)
     except TokenmillError:
         if verbose:
             traceback.print_exc()
@@ -98,7 +110,7 @@ def prepare(
 
         sys.stdout.write(msgspec.json.encode(manifest).decode() + "\n")
     elif not quiet:
-        click.echo(summary(manifest, out, already_done, verbose))
+        click.echo(summary(manifest, out, not began, verbose))
     return 4 if manifest.excluded and not allow_excluded else 0
 
 
@@ -125,7 +137,7 @@ def excluded_lines(manifest: Manifest) -> list[str]:
     return [f"  excluded   {plural(len(manifest.excluded), 'document')}, kept in quarantine/", *shown, *more]
 
 
-def summary(manifest: Manifest, out: Path, already_done: bool, verbose: bool) -> str:
+def summary(manifest: Manifest, out: Path | str, already_done: bool, verbose: bool) -> str:
     """What was made, from what, and what to do next."""
     from tokenmill.shards import format_named
 
@@ -142,7 +154,7 @@ def summary(manifest: Manifest, out: Path, already_done: bool, verbose: bool) ->
     for split, (n_shards, n_documents, n_tokens) in manifest.split_totals().items():
         files = [shard.file for shard in manifest.shards if shard.split == split]
         names = files[0] if n_shards == 1 else f"{files[0]} ... {files[-1]}"
-        lines.append(f"  {split:<9}  {plural(n_tokens, 'token')}, {plural(n_documents, 'document')} in {out / names}")
+        lines.append(f"  {split:<9}  {plural(n_tokens, 'token')}, {plural(n_documents, 'document')} in {out}/{names}")
     if run.n_units_resumed and not already_done:
         lines.append(f"  resumed    {run.n_units_resumed:,} of {plural(run.n_units, 'unit')} were done before")
     elif not already_done:

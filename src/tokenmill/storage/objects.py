@@ -127,15 +127,21 @@ def stream(file: RemoteFile, start: int, stop: int | None = None) -> Iterator[by
 
 def get(address: Address) -> bytes | None:
     """A small object, or None where there is none."""
+    return get_tagged(address)[0]
 
-    def read() -> bytes | None:
+
+def get_tagged(address: Address) -> tuple[bytes | None, str | None]:
+    """A small object and its tag."""
+
+    def read() -> tuple[bytes | None, str | None]:
         import obstore
 
         try:
             with translated(address):
-                return bytes(obstore.get(bucket(address.scheme, address.root), address.path).bytes())
+                result = obstore.get(bucket(address.scheme, address.root), address.path)
+                return bytes(result.bytes()), result.meta["e_tag"]
         except FileNotFoundError:
-            return None
+            return None, None
 
     return patiently(read, f"read `{address}`")
 
