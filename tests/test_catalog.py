@@ -236,3 +236,14 @@ def test_every_corpus_is_on_the_page():
         assert f"`{corpus.text_column}`" in row
         assert corpus.license is None or corpus.license in row
         assert len(corpus.version_names) == 1 or not corpus.default or f"**{corpus.default}**" in row
+
+
+def test_every_corpus_and_version_that_the_docs_name_is_there():
+    root = Path(__file__).parent.parent
+    pages = [root / "README.md", *(root / "docs").glob("*.md")]
+    named = {
+        pair for page in pages for pair in re.findall(r"tokenmill \w+ ([\w-]+) --version ([\w.-]*\w)", page.read_text())
+    }
+    assert ("fineweb-edu", "10B") in named
+    for name, version in named:
+        assert corpus_source(name, version)
