@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-ways test-formats test-faults torture torture-peers lint types package test-consumers test-unicode fuzz memory clean
+.PHONY: demo test test-ways test-formats test-remote test-faults torture torture-peers lint types package test-consumers test-unicode fuzz memory clean
 
 demo: .venv/installed
 	rm -rf out
@@ -21,6 +21,10 @@ test-ways: .venv/tests
 # Every format: golden bytes, limits, kills; converted there and back; looked into, whoever wrote it.
 test-formats: .venv/tests
 	$(BIN)/pytest -n 2 tests/formats
+
+# The Hub and S3, by stand-ins on loopback ports that the real clients talk to, with faults.
+test-remote: .venv/tests
+	$(BIN)/pytest -n 2 tests/remote
 
 # Real processes, real signals: killed, starved, corrupted; three to four minutes.
 test-faults: .venv/tests

@@ -23,6 +23,7 @@ from tokenmill.calibrate import EngineChoice, engine_choice
 from tokenmill.encode import Job
 from tokenmill.errors import DataError, RecipeError, SourceError
 from tokenmill.executors import executor_named
+from tokenmill.fetching import DOWNLOADS, Fetcher
 from tokenmill.inputs import InputHasher
 from tokenmill.journal import UnitDone
 from tokenmill.manifest import Manifest, seal
@@ -30,11 +31,21 @@ from tokenmill.plan import plan_units
 from tokenmill.progress import Progress
 from tokenmill.recipe import DocumentsBy, Eot, ExecutorName, Recipe, RunOptions, recipe_from_mapping
 from tokenmill.segments import UnitReceipt
+from tokenmill.sources.pins import pinned
 from tokenmill.space import check_space, space_error
 from tokenmill.tokenizers import Tokenizer
 from tokenmill.tokenizers.custom import CustomTokenizer, named_for
 from tokenmill.tokenizers.sampling import SampleChecker
-from tokenmill.workspace import Workspace, discard, discard_work, finished_manifest, start_over, sweep, workspace
+from tokenmill.workspace import (
+    Workspace,
+    begun_recipe,
+    discard,
+    discard_work,
+    finished_manifest,
+    start_over,
+    sweep,
+    workspace,
+)
 
 OnProgress = Callable[[Progress], None]
 
@@ -47,7 +58,7 @@ def prepare_recipe(
     A finished output is returned as it is, and an unfinished one of the same recipe is gone on with.
     """
     out, options = Path(out), options or RunOptions()
-    recipe = recipe.resolve()
+    recipe = pinned(recipe, begun_recipe(out)).resolve()
     plan = plan_units(recipe, options.unit_bytes)
     if (manifest := finished_manifest(out, recipe, plan.inputs)) is not None:
         if not (options.retry_excluded and manifest.excluded):
@@ -92,16 +103,22 @@ def carried_out(
     to_do = [unit for unit in plan.units[:n_units] if unit.index not in journal.state.units]
     checker = None if engine.use_reference else SampleChecker(Tokenizer(recipe.tokenizer, recipe.pattern), space.work)
     hasher = InputHasher(plan, journal.state.input_sha256)
-    encode = executor_named(options.executor)(job, to_do, options, progress)
+    downloads = out / DOWNLOADS if options.keep_downloads else space.work / DOWNLOADS
+    fetcher = Fetcher(plan, to_do, downloads, options.disk_budget, keep=options.keep_downloads)
+    progress.fetched = fetcher.fetched
+    encode = executor_named(options.executor)(job, to_do, options, progress, fetcher)
     try:
-        encoded = recorded(done, progress.watched(encode), space, checker, hasher)
-        receipts, shards = assemble(encoded, plan, job, options, out, journal, progress)
+        encoded = recorded(done, progress.watched(encode), space, checker, hasher, fetcher)
+        receipts, shards = assemble(encoded, plan, job, options, out, journal, progress, fetcher)
         for checked in checker.finish() if checker else []:
             journal.record(checked)
+        for hashed in fetcher.taken_hashes():
+            journal.record(hashed)
         for hashed in hasher.finish():
             journal.record(hashed)
     finally:
         encode.close()
+        fetcher.close()
         hasher.stop()
         if checker:
             checker.stop()
@@ -115,6 +132,7 @@ def recorded(
     space: Workspace,
     checker: SampleChecker | None,
     hasher: InputHasher,
+    fetcher: Fetcher,
 ) -> Iterator[UnitReceipt]:
     """Yield the receipts of units: those of the journal, and new ones as soon as they are in it.
 
@@ -124,7 +142,7 @@ def recorded(
 
     def follow_up(receipt: UnitReceipt) -> None:
         space.lock.check()
-        for hashed in hasher.unit_done(receipt):
+        for hashed in [*fetcher.taken_hashes(), *hasher.unit_done(receipt)]:
             journal.record(hashed)
         if checker and not receipt.cut and receipt.unit not in journal.state.n_checked:
             for checked in checker.submit(receipt.unit):

@@ -94,6 +94,15 @@ def finished_manifest(
     return manifest
 
 
+def begun_recipe(out: Path) -> Recipe | None:
+    """The recipe that this output was made with, finished or not; None if there is none, or none that can be read."""
+    if (out / MANIFEST).exists():
+        return load_manifest(out).recipe
+    with suppress(OSError, msgspec.MsgspecError):
+        return msgspec.json.decode((out / WORK / RECIPE).read_bytes(), type=Recipe)
+    return None
+
+
 def is_whole(out: Path, file: FileReceipt) -> bool:
     path = out / file.file
     return path.is_file() and path.stat().st_size == file.n_bytes
@@ -256,7 +265,7 @@ def start_over(out: Path, recipe: Recipe) -> None:
 
 def discard_work(work: Path) -> None:
     faults.point("work.before-removal")
-    for name in ("units", "buckets", "workers"):
+    for name in ("units", "buckets", "workers", "downloads"):
         shutil.rmtree(work / name, ignore_errors=True)
     for path in work.glob(f"*{TEMP_SUFFIX}"):
         path.unlink()

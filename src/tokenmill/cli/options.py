@@ -97,6 +97,13 @@ OPTIONS = [
         help="Worker processes.  [default: one for each core that the CPU quota allows]",
     ),
     click.option(
+        "--disk-budget",
+        metavar="SIZE",
+        help="Disk that files from elsewhere may take at a time, such as 20GB."
+        "  [default: four of the largest, at least 1GB]",
+    ),
+    click.option("--keep-downloads", is_flag=True, help="Keep them, in OUT/downloads."),
+    click.option(
         "--recipe",
         "recipe_file",
         type=click.Path(path_type=Path),

@@ -10,7 +10,7 @@ import click
 
 from tokenmill.cli.options import recipe_from_flags, recipe_options
 from tokenmill.cli.words import count, duration, eot_place, order_of, plural, size
-from tokenmill.recipe import Recipe, RunOptions
+from tokenmill.recipe import Recipe, RunOptions, parse_bytes
 
 if TYPE_CHECKING:
     from tokenmill.forecasting import Forecast
@@ -25,6 +25,8 @@ def plan(
     recipe_file: Path | None,
     no_shuffle: bool,
     workers: int | None,
+    disk_budget: str | None,
+    keep_downloads: bool,
     as_json: bool,
     **flags: Any,
 ) -> None:
@@ -37,7 +39,12 @@ def plan(
         tokenmill plan sample -o out
     """
     recipe = recipe_from_flags(sources, recipe_file, no_shuffle, flags)
-    show_forecast(recipe, out, RunOptions(workers=workers), as_json)
+    options = RunOptions(
+        workers=workers,
+        disk_budget=parse_bytes(disk_budget) if disk_budget else None,
+        keep_downloads=keep_downloads,
+    )
+    show_forecast(recipe, out, options, as_json)
 
 
 def show_forecast(recipe: Recipe, out: Path, options: RunOptions, as_json: bool) -> None:

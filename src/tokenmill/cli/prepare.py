@@ -16,7 +16,7 @@ from tokenmill.cli.plan import show_forecast
 from tokenmill.cli.signals import stoppable
 from tokenmill.cli.words import count, duration, eot_place, order_of, plural, size
 from tokenmill.errors import TokenmillError
-from tokenmill.recipe import RunOptions
+from tokenmill.recipe import RunOptions, parse_bytes
 
 if TYPE_CHECKING:
     from tokenmill.manifest import Manifest
@@ -48,6 +48,8 @@ def prepare(
     recipe_file: Path | None,
     no_shuffle: bool,
     workers: int | None,
+    disk_budget: str | None,
+    keep_downloads: bool,
     stall_seconds: float,
     allow_excluded: bool,
     retry_excluded: bool,
@@ -75,7 +77,13 @@ def prepare(
     from tokenmill.mill import prepare_recipe
 
     recipe = recipe_from_flags(sources, recipe_file, no_shuffle, flags, quiet or progress in ("jsonl", "off"))
-    options = RunOptions(workers=workers, stall_seconds=stall_seconds, retry_excluded=retry_excluded)
+    options = RunOptions(
+        workers=workers,
+        stall_seconds=stall_seconds,
+        retry_excluded=retry_excluded,
+        disk_budget=parse_bytes(disk_budget) if disk_budget else None,
+        keep_downloads=keep_downloads,
+    )
     if dry_run:
         show_forecast(recipe, out, options, as_json)
         return 0

@@ -1,0 +1,72 @@
+"""The servers that stand in for the Hub and for S3, one of each for a test."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from hub_server import HubServer
+from proxy import FaultProxy
+from s3_server import S3Server
+
+
+def pytest_configure(config):
+    # The Hub's client uploads with an argument that its HTTP library has renamed.
+    config.addinivalue_line("filterwarnings", "ignore:Use 'content=:DeprecationWarning")
+
+
+@pytest.fixture(autouse=True)
+def _no_login_and_no_cache(monkeypatch, tmp_path_factory):
+    """Nothing of whoever runs the tests: no token, no cache, no object store, no proxy; and no Xet, see hub_server."""
+    import huggingface_hub.constants as constants
+
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    home = tmp_path_factory.mktemp("hf")
+    for name, value in {"HF_HOME": home, "HF_HUB_CACHE": home / "hub", "HF_TOKEN_PATH": home / "token"}.items():
+        monkeypatch.setenv(name, str(value))
+        monkeypatch.setattr(constants, name, str(value))
+    monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+
+
+@pytest.fixture
+def hub():
+    with HubServer() as server:
+        yield server
+
+
+@pytest.fixture
+def as_the_hub(hub, monkeypatch):
+    """Make `hub` the Hub of this process and of those it starts, logged in as the owner."""
+    import huggingface_hub.constants as constants
+
+    monkeypatch.setattr(constants, "ENDPOINT", hub.endpoint)
+    for name, value in hub.environment.items():
+        monkeypatch.setenv(name, value)
+    return hub
+
+
+@pytest.fixture(scope="session")
+def s3_process():
+    with S3Server() as server:
+        yield server
+
+
+@pytest.fixture
+def s3(s3_process):
+    """The S3 server of this session with an empty bucket `bucket`."""
+    import shutil
+
+    shutil.rmtree(s3_process.folder / "bucket", ignore_errors=True)
+    s3_process.add_bucket("bucket")
+    return s3_process
+
+
+@pytest.fixture
+def proxy(s3):
+    """A proxy in front of `s3`, with the conditions of S3 on puts."""
+    with FaultProxy(s3.rclone_endpoint, etag_of=s3.etag_of) as server:
+        yield server
