@@ -162,7 +162,8 @@ def prepare(
     tokenizer: str | CustomTokenizer = "gpt2",
     pattern: str | None = None,
     format: str = "nanogpt",
-    text_column: str = "text",
+    version: str | None = None,
+    text_column: str | None = None,
     name: str | None = None,
     shard_tokens: int | str | None = None,
     sequence_length: int | str | None = None,
@@ -184,7 +185,8 @@ def prepare(
 ) -> Manifest:
     """Turn text into training shards: the same as `tokenmill prepare`, option for option.
 
-    `sources` are files, folders, globs or names of known corpora. Options left at None take the format's default.
+    `sources` are files, folders, globs or names of known corpora, which have a `version`. Options left at None take
+    the default of the format, and `text_column` that of the corpus.
     `shuffle` takes a seed, "none", or "numpy:SEED". Works at the top level of a script without a `__main__` guard
     and in notebooks. A tokenizer of your own may be given as an object; it works in this process, without workers.
     `on_progress` is called with the run's progress, from this thread.
@@ -196,7 +198,6 @@ def prepare(
         "tokenizer": tokenizer,
         "pattern": pattern,
         "format": format,
-        "text_column": text_column,
         "name": name,
         "shard_tokens": shard_tokens,
         "sequence_length": sequence_length,
@@ -213,5 +214,6 @@ def prepare(
         "limit_tokens": limit_tokens,
         "on_bad_document": on_bad_document,
     }
+    fields |= {key: value for key, value in (("version", version), ("text_column", text_column)) if value is not None}
     recipe = recipe_from_mapping(fields, where="the call of prepare")
     return prepare_recipe(recipe, out, RunOptions(workers=workers, executor=executor), on_progress)

@@ -21,7 +21,7 @@ from tokenmill.errors import RecipeError, SourceError, did_you_mean
 from tokenmill.filters import Where
 from tokenmill.machine import cpu_count
 from tokenmill.shards import format_named
-from tokenmill.sources.catalog import CATALOG
+from tokenmill.sources.catalog import corpus_source, is_corpus, with_corpora
 from tokenmill.storage.addresses import is_address, normalized
 
 Eot = Literal["first", "last", "none"]
@@ -227,11 +227,11 @@ def shuffle_kind_and_seed(shuffle: str) -> tuple[str, int]:
 
 
 def absolute_source(source: str) -> str:
-    """A source that means the same from every working folder; names of the catalog stay as they are."""
+    """A source that means the same from every working folder: the address of a corpus, the whole path of a file."""
+    if is_corpus(source):
+        return corpus_source(source).source
     if is_address(source):
         return normalized(source)
-    if source in CATALOG and not Path(source).exists():
-        return source
     try:
         source.encode()
     except UnicodeEncodeError:
@@ -252,14 +252,18 @@ def toml_mapping(path: str | Path) -> dict[str, object]:
 
 
 def recipe_from_mapping(mapping: dict[str, object], *, where: str) -> Recipe:
-    """Check a mapping against the recipe's fields; sizes, val and shuffle may be spelled as on the command line."""
-    names = [field.name for field in msgspec.structs.fields(Recipe)]
+    """Check a mapping against the recipe's fields; sizes, val and shuffle may be spelled as on the command line.
+
+    Names of the catalog become addresses, of the version that the key `version` names.
+    """
+    names = [*(field.name for field in msgspec.structs.fields(Recipe)), "version"]
     for key in mapping:
         if key not in names:
             raise RecipeError(f"unknown key `{key}` in {where}", hint=did_you_mean(key, names))
     fields = dict(mapping)
     if isinstance(sources := fields.get("sources"), str):
         fields["sources"] = [sources]
+    fields = with_corpora(fields, where)
     for name in ("shard_tokens", "sequence_length", "min_chars", "max_chars", "limit_documents", "limit_tokens"):
         if isinstance(value := fields.get(name), str):
             fields[name] = parse_count(value)

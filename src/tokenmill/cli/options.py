@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from tokenmill.recipe import Recipe, recipe_from_mapping, toml_mapping
+from tokenmill.sources.catalog import chosen_by_default
 from tokenmill.storage.addresses import is_address
 
 
@@ -41,7 +42,15 @@ OPTIONS = [
         help="nanogpt, llmc, npy, megatron, datatrove, olmo, litdata, mds or parquet: see `tokenmill formats`."
         "  [default: nanogpt]",
     ),
-    click.option("--text-column", help="The column or JSON field that holds the text.  [default: text]"),
+    click.option(
+        "--version",
+        metavar="NAME",
+        help="Which version of a corpus that is known by name: see `tokenmill datasets`.  [default: of the corpus]",
+    ),
+    click.option(
+        "--text-column",
+        help="The column or JSON field that holds the text.  [default: of a corpus that is known by name; else text]",
+    ),
     click.option("--name", help="What shard files are called, where the format leaves it open."),
     click.option("--shard-tokens", metavar="N", help="Tokens in a shard, such as 100M.  [default: of the format]"),
     click.option(
@@ -128,14 +137,17 @@ def recipe_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def recipe_from_flags(
-    sources: tuple[str, ...], recipe_file: Path | None, no_shuffle: bool, flags: dict[str, Any]
+    sources: tuple[str, ...], recipe_file: Path | None, no_shuffle: bool, flags: dict[str, Any], quiet: bool = False
 ) -> Recipe:
-    """Put a recipe together from a file, if there is one, and the flags, which override it."""
+    """Put a recipe together from a file, if there is one, and the flags, which override it.
+
+    Unless `quiet`, the version of a corpus that nobody named is said on stderr.
+    """
     if no_shuffle and flags["shuffle"]:
         raise click.UsageError("`--shuffle` and `--no-shuffle` exclude each other")
     if flags["separator"] is not None and flags["documents"]:
         raise click.UsageError("`--separator` and `--documents` exclude each other")
-    mapping = toml_mapping(recipe_file) if recipe_file else {}
+    mapping: dict[str, Any] = toml_mapping(recipe_file) if recipe_file else {}
     given = {name: value for name, value in flags.items() if value is not None}
     if sources:
         given["sources"] = list(sources)
@@ -145,5 +157,10 @@ def recipe_from_flags(
         mapping = {name: value for name, value in mapping.items() if name not in ("separator", "documents")}
     mapping |= given
     if "sources" not in mapping:
-        raise click.UsageError("no SOURCE given: a file, a folder, a glob, or `sample`")
-    return recipe_from_mapping(mapping, where=f"`{recipe_file}`" if recipe_file else "the options")
+        raise click.UsageError("no SOURCE given: a file, a folder, a glob, or the name of a corpus such as `sample`")
+    recipe = recipe_from_mapping(mapping, where=f"`{recipe_file}`" if recipe_file else "the options")
+    if not quiet and "version" not in mapping:
+        named = mapping["sources"]
+        for chosen in chosen_by_default([named] if isinstance(named, str) else named):
+            click.echo(f"note: version {chosen.version} of {chosen.name}; choose with `--version`", err=True)
+    return recipe

@@ -68,18 +68,20 @@ def prepare(
     """Turn text into training shards.
 
     SOURCE is a Parquet, Arrow, JSONL or text file (.jsonl and .txt also as .gz or .zst), a folder, a glob, several
-    of them, or `sample`, which ships with tokenmill. Files are taken in the order given, those of a folder or glob
-    sorted by path. A run that was stopped or killed goes on when the same command is given again.
+    of them, or a name that `tokenmill datasets` lists, such as `sample`, which ships with tokenmill. Files are taken
+    in the order given, those of a folder or glob sorted by path. A run that was stopped or killed goes on when the
+    same command is given again.
 
     \b
     Examples:
         tokenmill prepare sample -o out
+        tokenmill prepare fineweb-edu --version 10B -o data/fineweb_edu
         tokenmill prepare 'fineweb/*.parquet' -o data --format llmc --shard-tokens 100M
         tokenmill prepare books.txt -o data --tokenizer cl100k_base --separator '<|endoftext|>'
     """
     from tokenmill.mill import prepare_recipe
 
-    recipe = recipe_from_flags(sources, recipe_file, no_shuffle, flags)
+    recipe = recipe_from_flags(sources, recipe_file, no_shuffle, flags, quiet or progress in ("jsonl", "off"))
     options = RunOptions(
         workers=workers,
         stall_seconds=stall_seconds,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 import msgspec
 
 from tokenmill.errors import DataError, SourceError, did_you_mean
-from tokenmill.sources.catalog import CATALOG
+from tokenmill.sources.catalog import CATALOG, corpora
 from tokenmill.storage.addresses import is_address
 
 if TYPE_CHECKING:
@@ -181,8 +181,8 @@ def source_paths(source: str) -> list[Path]:
         return [path for path in found if path.is_file()]
     hint = "a source is a file, a folder, a glob, or the name of a known corpus"
     if path.suffix == "" and path.parent == Path.cwd():
-        close = did_you_mean(path.name, list(CATALOG))
-        hint = close if close and close.startswith("did you mean") else f"{hint}: {', '.join(CATALOG)}"
+        close = did_you_mean(path.name, list(corpora()))
+        hint = close if close and close.startswith("did you mean") else f"{hint}: see `tokenmill datasets`"
     raise SourceError(f"no such file or folder: `{source}`", hint=hint)
 
 
