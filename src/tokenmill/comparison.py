@@ -22,7 +22,6 @@ from tokenmill.encode import Beat, Job, wanted_documents
 from tokenmill.errors import OutputError, TokenmillError
 from tokenmill.executors import Mishap, executor_named
 from tokenmill.fetching import DOWNLOADS, Fetcher
-from tokenmill.inputs import file_sha256
 from tokenmill.inspect import Document, Shards
 from tokenmill.manifest import InputRecord, Manifest
 from tokenmill.plan import Span, cut_spans, plan_units
@@ -31,6 +30,7 @@ from tokenmill.shuffle import permutation
 from tokenmill.sources import Input, input_at, remote_input, source_for
 from tokenmill.sources.parquet import row_counts
 from tokenmill.storage.addresses import is_address, parsed
+from tokenmill.storage.local import file_sha256
 from tokenmill.storage.remote import RemoteFile, list_files
 from tokenmill.tokenizers.delimiters import delimited
 

@@ -13,6 +13,7 @@ from tokenmill import __version__
 from tokenmill.cli.convert import convert, merge
 from tokenmill.cli.datasets import datasets
 from tokenmill.cli.doctor import doctor
+from tokenmill.cli.download import download
 from tokenmill.cli.errors import say
 from tokenmill.cli.inspect import inspect
 from tokenmill.cli.lists import formats, tokenizers
@@ -36,7 +37,22 @@ def cli() -> None:
     """
 
 
-for command in (prepare, plan, status, verify, inspect, stats, convert, merge, datasets, formats, tokenizers, doctor):
+COMMANDS = (
+    prepare,
+    plan,
+    status,
+    verify,
+    inspect,
+    stats,
+    convert,
+    merge,
+    download,
+    datasets,
+    formats,
+    tokenizers,
+    doctor,
+)
+for command in COMMANDS:
     cli.add_command(command)
 
 

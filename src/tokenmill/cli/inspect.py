@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tokenmill.cli.options import Folder
 from tokenmill.cli.overview import file_list, inside, our_facts, our_lists, told_facts
 from tokenmill.cli.words import plural
 
@@ -23,7 +24,7 @@ COLORS = ("bright_cyan", "bright_green", "bright_yellow", "bright_magenta", "bri
 
 
 @click.command()
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path", type=Folder())
 @click.option("--doc", "number", type=int, metavar="N", help="Decode document N, counted from 0; -1 is the last.")
 @click.option("--tokens", "span", metavar="A:B", help="Decode the tokens A to B of all files, and show their ids.")
 @click.option("--find", "text", metavar="TEXT", help="List the documents that contain this text; exits with 1 if none.")

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tokenmill.cli.display import progress_display
-from tokenmill.cli.options import recipe_from_flags, recipe_options
+from tokenmill.cli.options import recipe_from_flags, recipe_options, run_options
 from tokenmill.cli.plan import show_forecast
 from tokenmill.cli.signals import stoppable
 from tokenmill.cli.words import count, duration, eot_place, order_of, plural, size
 from tokenmill.errors import TokenmillError
-from tokenmill.recipe import RunOptions, parse_bytes
+from tokenmill.storage.addresses import is_address
 
 if TYPE_CHECKING:
     from tokenmill.manifest import Manifest
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
 @click.command()
 @recipe_options
-@click.option(
-    "--scratch", metavar="DIR", help="Where a run works whose output is in a store.  [default: a cache folder]"
-)
 @click.option(
     "--stall-seconds",
     type=click.FloatRange(min=0, min_open=True),
@@ -54,6 +51,7 @@ def prepare(
     workers: int | None,
     disk_budget: str | None,
     keep_downloads: bool,
+    scratch_budget: str | None,
     scratch: str | None,
     stall_seconds: float,
     allow_excluded: bool,
@@ -82,13 +80,14 @@ def prepare(
     from tokenmill.mill import prepare_recipe
 
     recipe = recipe_from_flags(sources, recipe_file, no_shuffle, flags, quiet or progress in ("jsonl", "off"))
-    options = RunOptions(
-        workers=workers,
+    options = run_options(
+        workers,
+        disk_budget,
+        keep_downloads,
+        scratch_budget,
+        scratch,
         stall_seconds=stall_seconds,
         retry_excluded=retry_excluded,
-        disk_budget=parse_bytes(disk_budget) if disk_budget else None,
-        keep_downloads=keep_downloads,
-        scratch=scratch,
     )
     if dry_run:
         show_forecast(recipe, out, options, as_json)
@@ -184,5 +183,6 @@ def summary(manifest: Manifest, out: Path | str, already_done: bool, verbose: bo
     itemsize = {"uint16": 2, "int64": 8}.get(tokenizer.dtype, 4)
     lines += [f"note: {note}" for note in format_named(recipe.format).notes(recipe, itemsize)]
     folder = shlex.quote(str(out))
-    lines.append(f"Check it with `tokenmill verify {folder}`, look inside with `tokenmill inspect {folder} --doc 0`.")
+    look = "" if is_address(str(out)) else f", look inside with `tokenmill inspect {folder} --doc 0`"
+    lines.append(f"Check it with `tokenmill verify {folder}`{look}.")
     return "\n".join(lines)

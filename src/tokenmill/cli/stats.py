@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tokenmill.cli.options import Folder
 from tokenmill.cli.words import plural, size
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ MAX_SOURCES = 12
 
 
 @click.command()
-@click.argument("out", type=click.Path(path_type=Path))
+@click.argument("out", type=Folder())
 @click.option("--tokenizer", help="The tokenizer, where nothing tells it: a name or a file, as for `prepare`.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def stats(out: Path, tokenizer: str | None, as_json: bool) -> None:
