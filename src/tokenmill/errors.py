@@ -9,7 +9,8 @@
     ├── DamageError           1   an output or a shipped file that is not what its checksum says
     ├── WorkerError           3   workers end early, again and again; what is on disk is safe, a rerun goes on
     ├── SpaceError            3   no room on the disk; what is on disk is safe, a rerun goes on
-    └── BusyError             3   another process works on the same output
+    ├── BusyError             3   another process works on the same output
+    └── NetworkError          3   a server that cannot be reached; what is done is safe, a rerun goes on
 
 The message says what and where; `hint` is the exact flag or command that helps.
 """
@@ -64,6 +65,10 @@ class BusyError(TokenmillError):
     exit_code = 3
 
 
+class NetworkError(TokenmillError):
+    exit_code = 3
+
+
 BY_NAME: dict[str, type[TokenmillError]] = {
     cls.__name__: cls
     for cls in (
@@ -77,6 +82,7 @@ BY_NAME: dict[str, type[TokenmillError]] = {
         WorkerError,
         SpaceError,
         BusyError,
+        NetworkError,
     )
 }
 

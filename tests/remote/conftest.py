@@ -43,6 +43,8 @@ def as_the_hub(hub, monkeypatch):
     """Make `hub` the Hub of this process and of those it starts, logged in as the owner."""
     import huggingface_hub.constants as constants
 
+    template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, hub.endpoint)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
     monkeypatch.setattr(constants, "ENDPOINT", hub.endpoint)
     for name, value in hub.environment.items():
         monkeypatch.setenv(name, value)
