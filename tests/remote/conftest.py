@@ -28,6 +28,7 @@ def _no_login_and_no_cache(monkeypatch, tmp_path_factory):
     for name, value in {"HF_HOME": home, "HF_HUB_CACHE": home / "hub", "HF_TOKEN_PATH": home / "token"}.items():
         monkeypatch.setenv(name, str(value))
         monkeypatch.setattr(constants, name, str(value))
+    monkeypatch.setattr("huggingface_hub.utils._detect_agent._registry", {})  # which it would ask the real Hub for
     monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
 
