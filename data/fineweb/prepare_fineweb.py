@@ -1,5 +1,6 @@
-"""FineWeb's shards on disk -> the files of nanoGPT or llm.c.
+"""FineWeb's shards, on the Hub or on disk -> the files of nanoGPT or llm.c.
 
+    python prepare_fineweb.py --type edu --version 10B --num_proc 8
     python prepare_fineweb.py --version 10B --input fineweb-edu --num_proc 8
 
 Copy it to where the files should be. It needs `pip install tokenmill`.

@@ -25,6 +25,8 @@ from tokenmill.batches import TokenRun
 from tokenmill.care import Care, Place
 from tokenmill.encode import Job, encode_unit
 from tokenmill.errors import DataError
+from tokenmill.fetching import Supply
+from tokenmill.home import Home
 from tokenmill.journal import Journal, ShardSealed, UnitDone
 from tokenmill.plan import Plan
 from tokenmill.recipe import Recipe, RunOptions, recipe_dtype, shard_dtype, shuffle_kind_and_seed
@@ -47,15 +49,16 @@ def assemble(
     plan: Plan,
     job: Job,
     options: RunOptions,
-    out: Path,
+    home: Home,
     journal: Journal,
     progress: AssemblyProgress,
+    supply: Supply,
 ) -> tuple[list[UnitReceipt], list[ShardReceipt]]:
     """Write the shards of a run; return the receipts of the units that went into them, and theirs."""
     recipe = job.recipe
     dtype = np.dtype(recipe_dtype(recipe))
     used: list[UnitReceipt] = []
-    receipts = noted(limited(in_unit_order(receipts), plan, job, dtype, journal), used)
+    receipts = noted(limited(in_unit_order(receipts), plan, job, dtype, journal, supply), used)
     kind, seed = shuffle_kind_and_seed(str(recipe.shuffle))
     n_documents = None
     if kind != "none" or isinstance(recipe.val, float):
@@ -77,10 +80,13 @@ def assemble(
 
     def on_shard(shard: ShardReceipt) -> None:
         sealed.add(shard)
+        home.shard_sealed(shard)
+        home.settle(journal)
         progress.shard_sealed(shard)
 
     paths = [entry.path for entry in plan.inputs]
-    with ShardSequence(recipe, np.dtype(shard_dtype(recipe)), out, paths, journal.state.shards, on_shard) as sequence:
+    dtype, done = np.dtype(shard_dtype(recipe)), journal.state.shards
+    with ShardSequence(recipe, dtype, home.folder, paths, done, on_shard) as sequence:
         for split, run, n_tokens_done in split_runs(sealed.rest_of(stretches), recipe, n_documents, sealed):
             sequence.append(split, run, n_tokens_done)
             progress.written(len(run.ids) - n_tokens_done)
@@ -167,9 +173,12 @@ def noted(receipts: Iterable[UnitReceipt], used: list[UnitReceipt]) -> Iterator[
 
 
 def limited(
-    receipts: Iterable[UnitReceipt], plan: Plan, job: Job, dtype: np.dtype, journal: Journal
+    receipts: Iterable[UnitReceipt], plan: Plan, job: Job, dtype: np.dtype, journal: Journal, supply: Supply
 ) -> Iterator[UnitReceipt]:
-    """Stop at the recipe's limits; the unit that one of them falls into is encoded again, up to there."""
+    """Stop at the recipe's limits; the unit that one of them falls into is encoded again, up to there.
+
+    So the inputs of a unit are needed until it has passed here.
+    """
     recipe = job.recipe
     documents_left, tokens_left = recipe.limit_documents or 2**62, recipe.limit_tokens or 2**62
     for receipt in receipts:
@@ -184,10 +193,12 @@ def limited(
                 by_reference=tuple(Place(*place) for place in receipt.by_reference),
                 excluded=tuple((Place(entry.span, entry.row), entry.reason) for entry in receipt.excluded),
             )
-            cut = encode_unit(job, plan.units[receipt.unit], care=care, limit_documents=n_documents)
+            unit = plan.units[receipt.unit]
+            cut = encode_unit(job, unit, care=care, limit_documents=n_documents, paths=supply.last_paths(unit))
             journal.record(UnitDone(cut))
             yield cut
             return
+        supply.release(plan.units[receipt.unit])
         yield receipt
         documents_left -= receipt.n_documents
         tokens_left -= receipt.n_tokens

@@ -22,10 +22,10 @@ from tokenmill.markdown import code, fenced, one_line, plain, quoted, table
 from tokenmill.recipe import Recipe
 from tokenmill.shards import format_named
 from tokenmill.sources import catalog
+from tokenmill.storage.addresses import glob_prefix, is_address, redacted
 
 MARK = "<!-- Written by `tokenmill push`; without this line, it leaves the card as it is. -->"
 MAX_LISTED = 20
-ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)(?:[^/?#]*@)?")  # its beginning, up to the host
 # How many documents, in the words of the Hub.
 SIZES = ("n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "10M<n<100M", "100M<n<1B")
 LARGE_SIZES = ("1B<n<10B", "10B<n<100B", "100B<n<1T", "n>1T")
@@ -209,9 +209,9 @@ def known_licenses(manifest: Manifest) -> list[str]:
     return [name for name in dict.fromkeys(found) if name] if all(found) else []
 
 
-def license_of(address: str) -> str | None:
-    known = getattr(catalog, "license_of", None)
-    return known(address) if known else None
+def license_of(source: str) -> str | None:
+    corpus = catalog.corpora().get(source)
+    return corpus.license if corpus else catalog.license_of(source)
 
 
 def license_cell(source: str) -> str:
@@ -246,9 +246,16 @@ def shown_input(path: str, sources: Sequence[str]) -> str:
 
 def source_of(path: str, sources: Sequence[str]) -> str:
     """The source that an input came from: the closest one above it."""
-    bases = [source if is_address(source) else str(glob_base(PurePosixPath(source))) for source in sources]
+    path, bases = without_revision(path), [base_of(source) for source in sources]
     above = [i for i, base in enumerate(bases) if path == base or path.startswith(base.rstrip("/") + "/")]
     return sources[max(above, key=lambda i: len(bases[i]))] if above else sources[0]
+
+
+def base_of(source: str) -> str:
+    """What the paths of all inputs of a source begin with."""
+    if is_address(source):
+        return without_revision(glob_prefix(source))
+    return str(glob_base(PurePosixPath(source)))
 
 
 def glob_base(path: PurePosixPath) -> PurePosixPath:
@@ -261,10 +268,10 @@ def glob_base(path: PurePosixPath) -> PurePosixPath:
     return PurePosixPath(*plain_parts)
 
 
-def is_address(source: str) -> bool:
-    return ADDRESS.match(source) is not None
-
-
 def without_secrets(address: str) -> str:
-    """An address without user, password, query and fragment."""
-    return ADDRESS.sub(r"\1", re.sub(r"[?#].*", "", address, flags=re.DOTALL))
+    """An address without user, password and query; a `?` of a glob, in a bucket or on the Hub, stays."""
+    return re.sub(r"\?(\*\*\*|[^/]*=.*)$", "", redacted(address), flags=re.DOTALL)
+
+
+def without_revision(address: str) -> str:
+    return re.sub(r"^(hf://datasets/[^/@]+/[^/@]+)@[^/]+", r"\1", address)

@@ -21,14 +21,17 @@ from tokenmill.batches import Documents, Tokens
 from tokenmill.encode import Beat, Job, wanted_documents
 from tokenmill.errors import OutputError, TokenmillError
 from tokenmill.executors import Mishap, executor_named
+from tokenmill.fetching import DOWNLOADS, Fetcher
 from tokenmill.inputs import file_sha256
 from tokenmill.inspect import Document, Shards
-from tokenmill.manifest import Manifest
-from tokenmill.plan import cut_spans, plan_units
+from tokenmill.manifest import InputRecord, Manifest
+from tokenmill.plan import Span, cut_spans, plan_units
 from tokenmill.recipe import Recipe, RunOptions, recipe_dtype, shuffle_kind_and_seed
 from tokenmill.shuffle import permutation
-from tokenmill.sources import input_at, source_for
+from tokenmill.sources import Input, input_at, remote_input, source_for
 from tokenmill.sources.parquet import row_counts
+from tokenmill.storage.addresses import is_address, parsed
+from tokenmill.storage.remote import RemoteFile, list_files
 from tokenmill.tokenizers.delimiters import delimited
 
 SAMPLE_DOCUMENTS = 64
@@ -45,6 +48,12 @@ def input_problems(manifest: Manifest, on_done: OnDone) -> Iterator[tuple[str, s
     """Yield the sources that are not what they were: path, what is wrong, and whether it is only not there."""
     n_bytes, n_read = sum(entry.n_bytes for entry in manifest.inputs), 0
     for entry in manifest.inputs:
+        n_read += entry.n_bytes
+        on_done(n_read, n_bytes)
+        if is_address(entry.path):
+            if (what := remote_problem(entry)) is not None:
+                yield entry.path, what, False
+            continue
         path = Path(entry.path)
         try:
             size = path.stat().st_size
@@ -58,8 +67,23 @@ def input_problems(manifest: Manifest, on_done: OnDone) -> Iterator[tuple[str, s
             yield entry.path, f"source `{path}` is not here, so nothing of it was compared", True
         except OSError as error:
             yield entry.path, f"source `{path}` cannot be read: {error.strerror}", False
-        n_read += entry.n_bytes
-        on_done(n_read, n_bytes)
+
+
+def remote_problem(entry: InputRecord) -> str | None:
+    """What became of a source elsewhere, by its listing. A commit of the Hub cannot change, so nobody is asked."""
+    address = parsed(entry.path)
+    if address.scheme == "hf":
+        return None
+    try:
+        now = next((file for file in list_files(address) if file.address == entry.path), None)
+    except TokenmillError as error:
+        return f"source `{address}` cannot be read: {error.message}"
+    if now is None:
+        return f"source `{address}` is not there any more"
+    if (now.size, now.digest) != (entry.n_bytes, entry.edges):
+        then = f"{entry.n_bytes:,} bytes, {entry.edges}"
+        return f"source `{address}` changed since the run: {now.size:,} bytes, {now.digest}, expected {then}"
+    return None
 
 
 def sample_problems(shards: Shards, changed: set[str], on_done: OnDone) -> tuple[int, list[str]]:
@@ -73,9 +97,11 @@ def sample_problems(shards: Shards, changed: set[str], on_done: OnDone) -> tuple
         if document.source not in changed and (document.source in by_file or len(by_file) < SAMPLE_FILES):
             by_file[document.source].append(document)
     n_all, n_compared, problems = sum(map(len, by_file.values())), 0, []
+    records = {entry.path: entry for entry in manifest.inputs}
     for path, documents in by_file.items():
         try:
-            texts = texts_at(Path(path), {document.row for document in documents}, manifest.recipe)
+            entry = input_of(records[path], manifest.recipe)
+            texts = texts_at(entry, {document.row for document in documents}, manifest.recipe)
         except TokenmillError as error:
             problems.append(f"source `{path}`: {error.message}")
             continue
@@ -114,10 +140,13 @@ def full_problems(shards: Shards, workers: int | None, on_done: OnDone) -> Itera
             import_paths=(),
             use_reference=True,
         )
-        encode = executor_named("processes")(job, plan.units, RunOptions(workers=workers), _Silent())
-        with closing(encode):
+        fetcher = Fetcher(plan, plan.units, work / DOWNLOADS, None, keep=False)
+        encode = executor_named("processes")(job, plan.units, RunOptions(workers=workers), _Silent(), fetcher)
+        with closing(fetcher), closing(encode):
             dtype = np.dtype(recipe_dtype(recipe))
-            for stretch in unit_stretches(in_unit_order(encode), plan, work, dtype, RUN_BYTES):
+            stretches = unit_stretches(in_unit_order(encode), plan, work, dtype, RUN_BYTES)
+            for unit, stretch in zip(plan.units, stretches, strict=False):
+                fetcher.release(unit)
                 for run in stretch.runs():
                     offsets = run.doc_offsets.tolist()
                     rows = zip(run.doc_inputs.tolist(), run.doc_rows.tolist(), strict=True)
@@ -149,19 +178,27 @@ class _Silent:
     def tick(self) -> None: ...
 
 
-def texts_at(path: Path, rows: set[int], recipe: Recipe) -> dict[int, str]:
+def input_of(record: InputRecord, recipe: Recipe) -> Input:
+    if is_address(record.path):
+        return remote_input(RemoteFile(record.path, record.n_bytes, record.edges), recipe)
+    return input_at(Path(record.path), recipe)
+
+
+def texts_at(entry: Input, rows: set[int], recipe: Recipe) -> dict[int, str]:
     """Return the documents of a file at these rows. Row groups without one are passed over."""
-    entry = input_at(path, recipe)
     counts = row_counts(entry) if entry.kind == "parquet" else None
-    span_bytes = SPAN_BYTES if counts is None else 1  # each row group by itself
     atoms = source_for(entry).atom_bytes(entry, recipe)
+    if counts is None:
+        spans = cut_spans(0, atoms, SPAN_BYTES, divisible=entry.divisible)
+    else:
+        spans = row_group_spans(entry, sum(atoms), len(counts))
     texts: dict[int, str] = {}
     n_before = 0
-    for span in cut_spans(0, atoms, span_bytes, divisible=entry.divisible):
+    for i, span in enumerate(spans):
         if n_before > max(rows):
             break
         if counts is not None:
-            n_rows = sum(counts[span.start : span.stop])
+            n_rows = counts[i]
             if not any(n_before <= row < n_before + n_rows for row in rows):
                 n_before += n_rows
                 continue
@@ -170,6 +207,13 @@ def texts_at(path: Path, rows: set[int], recipe: Recipe) -> dict[int, str]:
                 texts[n_before + int(documents.rows[i])] = documents.texts[i].as_py()
             n_before += documents.n_rows
     return texts
+
+
+def row_group_spans(entry: Input, n_bytes: int, n_groups: int) -> list[Span]:
+    """A span for each row group; a file elsewhere is cut by shares of its bytes."""
+    if not entry.is_remote:
+        return [Span(0, i, i + 1, n_bytes // n_groups) for i in range(n_groups)]
+    return [Span(0, n_bytes * i // n_groups, n_bytes * (i + 1) // n_groups, 1) for i in range(n_groups)]
 
 
 def expected_ids(shards: Shards, text: str) -> npt.NDArray[np.unsignedinteger]:

@@ -20,6 +20,7 @@ import numpy as np
 from tokenmill import __version__
 from tokenmill.batches import TokenRun
 from tokenmill.errors import OutputError, RecipeError
+from tokenmill.home import LocalHome
 from tokenmill.journal import ShardSealed
 from tokenmill.manifest import (
     DTYPES,
@@ -132,7 +133,7 @@ def rewritten(parents: list[Parent], out: Path, changes: Changes, on_tokens: OnT
     if (manifest := finished_manifest(out, recipe, inputs, of_parents=True)) is not None:
         sweep(out)
         return manifest
-    with workspace(out, recipe, Plan(inputs, (), 0)) as space:
+    with workspace(LocalHome(out), recipe, Plan(inputs, (), 0)) as space:
         began = perf_counter()
         shards = with_dropped(parents, written(space, parents, on_tokens or (lambda done, total: None)))
         manifest = sealed(space, parents, shards, perf_counter() - began)

@@ -65,13 +65,15 @@ def encode_unit(
     on_note: Callable[[Note], None] = lambda note: None,
     limit_documents: int | None = None,
     engine: Engine | None = None,
+    paths: dict[int, str] | None = None,
 ) -> UnitReceipt:
     """Read, tokenize and delimit the documents of a unit, or its first ones, and commit its segment.
 
     `care` says which documents killed a worker before; `on_note` is told which documents the engine is given next.
-    `engine` is given where the ids are there already and are only to be fetched.
+    `engine` is given where the ids are there already and are only to be fetched. `paths` are the copies on this
+    machine of inputs that are elsewhere.
     """
-    return _UnitEncoder(job, unit, care, on_beat, on_note, limit_documents, engine).encode()
+    return _UnitEncoder(job, unit, care, on_beat, on_note, limit_documents, engine, paths or {}).encode()
 
 
 class _UnitEncoder:
@@ -86,8 +88,9 @@ class _UnitEncoder:
         on_note: Callable[[Note], None],
         limit_documents: int | None,
         engine: Engine | None,
+        paths: dict[int, str],
     ) -> None:
-        self.job, self.unit, self.care, self.on_beat = job, unit, care, on_beat
+        self.job, self.unit, self.care, self.on_beat, self.paths = job, unit, care, on_beat, paths
         self.cut = limit_documents is not None
         self.n_documents_left = 2**62 if limit_documents is None else limit_documents
         self.limit_reached = False
@@ -165,6 +168,7 @@ class _UnitEncoder:
         does not depend on the size of batches.
         """
         entry, first_row = self.job.inputs[span.input], 0
+        entry = msgspec.structs.replace(entry, local=self.paths.get(span.input))
         if self.limit_reached:
             return
         for documents in wanted_documents(entry, span, self.job.recipe, self.job.batch_bytes):

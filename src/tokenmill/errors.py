@@ -10,7 +10,7 @@
     ├── WorkerError           3   workers end early, again and again; what is on disk is safe, a rerun goes on
     ├── SpaceError            3   no room on the disk; what is on disk is safe, a rerun goes on
     ├── BusyError             3   another process works on the same output
-    └── NetworkError          3   a server that cannot be reached; what is done is safe, a rerun goes on
+    └── NetworkError          3   a server that does not answer; what is on disk is safe, a rerun goes on
 
 The message says what and where; `hint` is the exact flag or command that helps.
 """

@@ -22,7 +22,10 @@ from tokenmill.plan import Plan, Span, plan_units
 from tokenmill.recipe import Recipe, RunOptions, recipe_dtype, shuffle_kind_and_seed
 from tokenmill.shuffle import COMMIT_BYTES
 from tokenmill.sources import source_for
+from tokenmill.sources.pins import pinned
+from tokenmill.storage.addresses import is_address
 from tokenmill.storage.local import existing_folder
+from tokenmill.store_home import scratch_folder
 from tokenmill.tokenizers import Tokenizer
 from tokenmill.tokenizers.definitions import Engine
 
@@ -64,8 +67,9 @@ class Sample(NamedTuple):
 
 def forecast(recipe: Recipe, out: str | Path, options: RunOptions | None = None) -> Forecast:
     """Plan a run and estimate what it takes."""
-    out, options = Path(out), options or RunOptions()
-    recipe = recipe.resolve()
+    options = options or RunOptions()
+    folder = scratch_folder(str(out), options.scratch) if is_address(str(out)) else Path(out)
+    recipe = pinned(recipe, None).resolve()
     plan = plan_units(recipe, options.unit_bytes)
     choice = engine_choice(recipe, plan)
     tokenizer = Tokenizer(recipe.tokenizer, recipe.pattern)
@@ -73,7 +77,7 @@ def forecast(recipe: Recipe, out: str | Path, options: RunOptions | None = None)
     n_workers = max(1, min(options.n_workers, len(plan.units)))
     token_bytes = about.n_tokens * np.dtype(recipe_dtype(recipe)).itemsize
     peak = about.output_bytes + scratch_bytes(recipe, plan, options, token_bytes)
-    free = shutil.disk_usage(existing_folder(out)).free
+    free = shutil.disk_usage(existing_folder(folder)).free
     kind, _ = shuffle_kind_and_seed(str(recipe.shuffle))
     memory = machine.PARENT_BYTES + n_workers * machine.WORKER_BYTES
     memory += 12 * about.n_documents if kind == "numpy" else 0

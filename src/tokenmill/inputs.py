@@ -20,6 +20,7 @@ from tokenmill.journal import InputHashed
 from tokenmill.plan import Plan
 from tokenmill.segments import UnitReceipt
 from tokenmill.sources import Input
+from tokenmill.storage.addresses import Address
 
 READ_BYTES = 1 << 22
 
@@ -37,7 +38,7 @@ def identities(inputs: tuple[Input, ...]) -> tuple[Identity, ...]:
     return tuple(Identity(entry.path, entry.size, entry.mtime_ns, entry.edges) for entry in inputs)
 
 
-def refuse_other_inputs(out: Path, then: tuple[Identity, ...], now: tuple[Identity, ...]) -> None:
+def refuse_other_inputs(out: Path | Address, then: tuple[Identity, ...], now: tuple[Identity, ...]) -> None:
     """Say which files of an output are not what they were."""
     if then == now:
         return
@@ -67,6 +68,8 @@ class InputHasher:
         self._inputs_of = {unit.index: {span.input for span in unit.spans} for unit in plan.units}
         self._n_units_left = Counter(i for inputs in self._inputs_of.values() for i in inputs)
         self._done = done
+        # Those from elsewhere are hashed as they come; for those that a limit kept from coming, the listing may know.
+        self._elsewhere = {i: entry for i, entry in enumerate(plan.inputs) if entry.is_remote}
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokenmill-hash")
         self._hashes: list[tuple[int, Future[str]]] = []
         self._stopping = threading.Event()
@@ -75,17 +78,19 @@ class InputHasher:
         """Take a receipt into account, and return what was hashed in the meantime."""
         for i in self._inputs_of[receipt.unit]:
             self._n_units_left[i] -= 1
-            if self._n_units_left[i] == 0 and i not in self._done:
+            if self._n_units_left[i] == 0 and i not in self._done and i not in self._elsewhere:
                 self._hashes.append((i, self._thread.submit(self._hash, self._inputs[i])))
         return self._taken(len([None for _, future in self._hashes if future.done()]))
 
     def finish(self) -> list[InputHashed]:
         """Wait for the rest, those included that a limit has kept from being read to the end."""
-        waiting = {i for i, _ in self._hashes} | self._done.keys()
+        waiting = {i for i, _ in self._hashes} | self._done.keys() | self._elsewhere.keys()
         for i, entry in enumerate(self._inputs):
             if i not in waiting:
                 self._hashes.append((i, self._thread.submit(self._hash, entry)))
-        return self._taken(len(self._hashes))
+        listed = {i: entry.edges.partition("sha256:")[2] for i, entry in self._elsewhere.items()}
+        rest = [InputHashed(i, sha256) for i, sha256 in listed.items() if i not in self._done]
+        return [*self._taken(len(self._hashes)), *rest]
 
     def stop(self) -> None:
         self._stopping.set()

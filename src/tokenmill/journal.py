@@ -50,7 +50,17 @@ class Checked(msgspec.Struct, frozen=True, tag="checked"):
     n_documents: int
 
 
-Event = UnitDone | ShardSealed | Scattered | InputHashed | Checked
+class ShardPut(msgspec.Struct, frozen=True, tag="put"):
+    """The first so many shards are in the store where the output is to be, and not in scratch any more."""
+
+    n_shards: int
+
+
+class ScratchLost(msgspec.Struct, frozen=True, tag="lost"):
+    """The scratch folder is gone, and with it segments, buckets and the shards that were not in the store yet."""
+
+
+Event = UnitDone | ShardSealed | Scattered | InputHashed | Checked | ShardPut | ScratchLost
 
 
 class State:
@@ -62,6 +72,7 @@ class State:
         self.scattered: Scattered | None = None
         self.input_sha256: dict[int, str] = {}
         self.n_checked: dict[int, int] = {}
+        self.n_shards_put = 0
 
     def add(self, event: Event) -> None:
         match event:
@@ -75,6 +86,11 @@ class State:
                 self.input_sha256[index] = sha256
             case Checked(unit, n_documents):
                 self.n_checked[unit] = n_documents
+            case ShardPut(n_shards):
+                self.n_shards_put = n_shards
+            case ScratchLost():
+                del self.shards[self.n_shards_put :]
+                self.scattered = None
 
 
 class Journal:

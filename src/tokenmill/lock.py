@@ -80,11 +80,10 @@ class Lock:
 
 def take_lock(folder: Path, wait: Callable[[float], None] = time.sleep) -> Lock:
     """Take the lease of a work folder, or say who has it."""
-    path = folder / LOCK
-    mine = Holder(socket.gethostname(), machine_id(), os.getpid(), process_born(os.getpid()), secrets.token_hex(8))
+    path, mine = folder / LOCK, holder_here()
     with guarded(folder):
         current = read_holder(path)
-        if current is not None and is_alive(path, current, wait):
+        if current is not None and is_alive(lambda: read_holder(path), current, wait):
             raise BusyError(
                 f"`{folder.parent}` is being written by {current}",
                 hint=f"wait for it: `tokenmill status {folder.parent}` tells how far it is",
@@ -94,13 +93,24 @@ def take_lock(folder: Path, wait: Callable[[float], None] = time.sleep) -> Lock:
     return Lock(path, mine)
 
 
-def is_alive(path: Path, holder: Holder, wait: Callable[[float], None]) -> bool:
+def holder_here() -> Holder:
+    """What this process says of itself in a lock."""
+    pid = os.getpid()
+    return Holder(socket.gethostname(), machine_id(), pid, process_born(pid), secrets.token_hex(8))
+
+
+def is_alive(
+    read: Callable[[], Holder | None],
+    holder: Holder,
+    wait: Callable[[float], None],
+    stale_seconds: float = STALE_SECONDS,
+) -> bool:
     """Whether the owner of a lock still works: by its process here, by its heartbeat elsewhere."""
     if holder.machine == machine_id() and os.name != "nt":
         return process_born(holder.pid) == holder.born
-    for _ in range(int(STALE_SECONDS)):
-        wait(1.0)
-        current = read_holder(path)
+    for _ in range(20):
+        wait(stale_seconds / 20)
+        current = read()
         if current is None:
             return False
         if (current.token, current.beat) != (holder.token, holder.beat):

@@ -303,6 +303,10 @@ def load_manifest(out: Path) -> Manifest:
                 f"`{out}` is not finished: it has no {MANIFEST}", hint="run the same `tokenmill prepare` command again"
             ) from None
         raise OutputError(f"`{out}` is no output of tokenmill: it has no {MANIFEST}") from None
+    return decoded_manifest(data, str(path))
+
+
+def decoded_manifest(data: bytes, path: str) -> Manifest:
     try:
         schema = msgspec.json.decode(data, type=dict[str, Any]).get("schema")
         if schema != SCHEMA:

@@ -23,6 +23,8 @@ from tokenmill.calibrate import EngineChoice, engine_choice
 from tokenmill.encode import Job
 from tokenmill.errors import DataError, RecipeError, SourceError
 from tokenmill.executors import executor_named
+from tokenmill.fetching import DOWNLOADS, Fetcher
+from tokenmill.home import home_of
 from tokenmill.inputs import InputHasher
 from tokenmill.journal import UnitDone
 from tokenmill.manifest import Manifest, seal
@@ -30,11 +32,12 @@ from tokenmill.plan import plan_units
 from tokenmill.progress import Progress
 from tokenmill.recipe import DocumentsBy, Eot, ExecutorName, Recipe, RunOptions, recipe_from_mapping
 from tokenmill.segments import UnitReceipt
+from tokenmill.sources.pins import pinned
 from tokenmill.space import check_space, space_error
 from tokenmill.tokenizers import Tokenizer
 from tokenmill.tokenizers.custom import CustomTokenizer, named_for
 from tokenmill.tokenizers.sampling import SampleChecker
-from tokenmill.workspace import Workspace, discard, discard_work, finished_manifest, start_over, sweep, workspace
+from tokenmill.workspace import Workspace, discard, discard_work, workspace
 
 OnProgress = Callable[[Progress], None]
 
@@ -42,21 +45,22 @@ OnProgress = Callable[[Progress], None]
 def prepare_recipe(
     recipe: Recipe, out: str | Path, options: RunOptions | None = None, on_progress: OnProgress | None = None
 ) -> Manifest:
-    """Carry out a recipe into the folder `out` and return the manifest.
+    """Carry out a recipe into the folder or address `out` and return the manifest.
 
     A finished output is returned as it is, and an unfinished one of the same recipe is gone on with.
     """
-    out, options = Path(out), options or RunOptions()
-    recipe = recipe.resolve()
+    options = options or RunOptions()
+    home = home_of(out, options)
+    recipe = pinned(recipe, home.begun_recipe()).resolve()
     plan = plan_units(recipe, options.unit_bytes)
-    if (manifest := finished_manifest(out, recipe, plan.inputs)) is not None:
+    if (manifest := home.finished(recipe, plan.inputs)) is not None:
         if not (options.retry_excluded and manifest.excluded):
-            sweep(out)
+            home.sweep()
             return manifest
-        start_over(out, recipe)
+        home.start_over(recipe)
 
     engine = engine_choice(recipe, plan)
-    with workspace(out, recipe, plan, retry_excluded=options.retry_excluded) as space:
+    with home.named(), workspace(home, recipe, plan, retry_excluded=options.retry_excluded) as space:
         try:
             check_space(space, engine, options)
             manifest = carried_out(space, engine, options, on_progress)
@@ -77,6 +81,7 @@ def carried_out(
     recipe, plan, journal, out = space.recipe, space.plan, space.journal, space.out
     progress = Progress(plan, options, journal.state, on_progress)
     space.lock.progress = progress.facts
+    space.home.watch(progress.facts)
     job = Job(
         tokenmill=__version__,
         recipe=recipe,
@@ -92,21 +97,30 @@ def carried_out(
     to_do = [unit for unit in plan.units[:n_units] if unit.index not in journal.state.units]
     checker = None if engine.use_reference else SampleChecker(Tokenizer(recipe.tokenizer, recipe.pattern), space.work)
     hasher = InputHasher(plan, journal.state.input_sha256)
-    encode = executor_named(options.executor)(job, to_do, options, progress)
+    downloads = out / DOWNLOADS if options.keep_downloads else space.work / DOWNLOADS
+    fetcher = Fetcher(plan, to_do, downloads, options.disk_budget, keep=options.keep_downloads)
+    progress.fetched = fetcher.fetched
+    encode = executor_named(options.executor)(job, to_do, options, progress, fetcher)
     try:
-        encoded = recorded(done, progress.watched(encode), space, checker, hasher)
-        receipts, shards = assemble(encoded, plan, job, options, out, journal, progress)
+        encoded = recorded(done, progress.watched(encode), space, checker, hasher, fetcher)
+        receipts, shards = assemble(encoded, plan, job, options, space.home, journal, progress, fetcher)
         for checked in checker.finish() if checker else []:
             journal.record(checked)
+        for hashed in fetcher.taken_hashes():
+            journal.record(hashed)
         for hashed in hasher.finish():
             journal.record(hashed)
     finally:
         encode.close()
+        fetcher.close()
         hasher.stop()
         if checker:
             checker.stop()
+    space.home.settle(journal, progress.tick)
     run = progress.record(checker.seconds if checker else 0.0)
-    return seal(out, recipe, plan, engine, journal.state, receipts, shards, run)
+    manifest = seal(out, recipe, plan, engine, journal.state, receipts, shards, run)
+    space.home.publish()
+    return manifest
 
 
 def recorded(
@@ -115,6 +129,7 @@ def recorded(
     space: Workspace,
     checker: SampleChecker | None,
     hasher: InputHasher,
+    fetcher: Fetcher,
 ) -> Iterator[UnitReceipt]:
     """Yield the receipts of units: those of the journal, and new ones as soon as they are in it.
 
@@ -124,7 +139,8 @@ def recorded(
 
     def follow_up(receipt: UnitReceipt) -> None:
         space.lock.check()
-        for hashed in hasher.unit_done(receipt):
+        space.home.settle(journal)
+        for hashed in [*fetcher.taken_hashes(), *hasher.unit_done(receipt)]:
             journal.record(hashed)
         if checker and not receipt.cut and receipt.unit not in journal.state.n_checked:
             for checked in checker.submit(receipt.unit):
@@ -146,7 +162,8 @@ def prepare(
     tokenizer: str | CustomTokenizer = "gpt2",
     pattern: str | None = None,
     format: str = "nanogpt",
-    text_column: str = "text",
+    version: str | None = None,
+    text_column: str | None = None,
     name: str | None = None,
     shard_tokens: int | str | None = None,
     sequence_length: int | str | None = None,
@@ -168,7 +185,8 @@ def prepare(
 ) -> Manifest:
     """Turn text into training shards: the same as `tokenmill prepare`, option for option.
 
-    `sources` are files, folders, globs or names of known corpora. Options left at None take the format's default.
+    `sources` are files, folders, globs or names of known corpora, which have a `version`. Options left at None take
+    the default of the format, and `text_column` that of the corpus.
     `shuffle` takes a seed, "none", or "numpy:SEED". Works at the top level of a script without a `__main__` guard
     and in notebooks. A tokenizer of your own may be given as an object; it works in this process, without workers.
     `on_progress` is called with the run's progress, from this thread.
@@ -180,7 +198,6 @@ def prepare(
         "tokenizer": tokenizer,
         "pattern": pattern,
         "format": format,
-        "text_column": text_column,
         "name": name,
         "shard_tokens": shard_tokens,
         "sequence_length": sequence_length,
@@ -197,5 +214,6 @@ def prepare(
         "limit_tokens": limit_tokens,
         "on_bad_document": on_bad_document,
     }
+    fields |= {key: value for key, value in (("version", version), ("text_column", text_column)) if value is not None}
     recipe = recipe_from_mapping(fields, where="the call of prepare")
     return prepare_recipe(recipe, out, RunOptions(workers=workers, executor=executor), on_progress)

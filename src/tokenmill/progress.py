@@ -8,6 +8,7 @@ from typing import Any
 
 from tokenmill.encode import Beat
 from tokenmill.executors import Mishap
+from tokenmill.fetching import Fetched
 from tokenmill.journal import State
 from tokenmill.manifest import RunRecord, now
 from tokenmill.plan import Plan
@@ -46,6 +47,7 @@ class Progress:
         self._started = perf_counter()
         self._waited_seconds = 0.0  # of this process, for workers
         self._on_progress = on_progress or (lambda progress: None)
+        self.fetched: Callable[[], Fetched] = lambda: Fetched(0, 0, 0.0)  # how the downloads are
         for receipt in state.units.values():
             self._add(receipt)
         self.n_units_resumed = len(self.receipts)
@@ -145,14 +147,15 @@ class Progress:
 
     @property
     def binding(self) -> str | None:
-        """The stage that takes the most time: reading, encoding or writing; None before the first unit is done."""
+        """The stage that takes the most time: downloading, reading, encoding or writing; None at the beginning."""
         if not self.receipts:
-            return None
+            return "downloading" if self.fetched().n_bytes_wanted else None
         seconds, n = self.stage_seconds, self.n_workers
         loads = {
             "reading": seconds["read"] / n,
             "encoding": seconds["encode"] / n,
             "writing": seconds["write"] / n + seconds["assemble"],
+            "downloading": self.fetched().waited_seconds,
         }
         return max(loads, key=lambda stage: loads[stage])
 
@@ -171,6 +174,17 @@ class Progress:
             "elapsed_seconds": round(elapsed, 1),
             "eta_seconds": None if eta is None else round(eta, 1),
             "binding": self.binding,
+            **self.fetched_facts(),
+        }
+
+    def fetched_facts(self) -> dict[str, Any]:
+        fetched = self.fetched()
+        if not fetched.n_bytes_wanted:
+            return {}
+        return {
+            "fetched_mb": round(fetched.n_bytes / 1e6, 1),
+            "to_fetch_mb": round(fetched.n_bytes_wanted / 1e6, 1),
+            "fetched_mb_per_second": round(fetched.n_bytes / max(self.elapsed_seconds, 1e-9) / 1e6, 1),
         }
 
     def record(self, check_seconds: float) -> RunRecord:

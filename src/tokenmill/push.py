@@ -22,11 +22,12 @@ from huggingface_hub.errors import HFValidationError, RemoteEntryNotFoundError
 from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils._validators import validate_repo_id
 
-from tokenmill.card import ADDRESS, MARK, card_text, is_address, without_secrets
+from tokenmill.card import MARK, card_text, without_secrets
 from tokenmill.errors import DamageError, OutputError
 from tokenmill.hub_errors import hub_errors
 from tokenmill.manifest import MANIFEST, SUMS, Manifest, load_manifest
 from tokenmill.shards.receipts import FileReceipt
+from tokenmill.storage.addresses import is_address
 from tokenmill.workspace import is_whole
 
 CARD = "README.md"
@@ -140,7 +141,7 @@ def refuse_secrets(out: Path, manifest: Manifest) -> None:
     """The manifest goes up as it is: it must not name an address with a user or password in it."""
     named = [*manifest.recipe.sources, *(entry.path for entry in manifest.inputs)]
     for address in [*named, *(parent.path for parent in manifest.parents)]:
-        if (begin := ADDRESS.match(address)) and begin[0] != begin[1]:
+        if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*@", address):
             raise OutputError(
                 f"`{out / MANIFEST}` names an address with a user or password: {without_secrets(address)}",
                 hint="prepare it again with credentials from the environment, not in the address",

@@ -21,7 +21,8 @@ from tokenmill.errors import RecipeError, SourceError, did_you_mean
 from tokenmill.filters import Where
 from tokenmill.machine import cpu_count
 from tokenmill.shards import format_named
-from tokenmill.sources.catalog import CATALOG
+from tokenmill.sources.catalog import corpus_source, is_corpus, with_corpora
+from tokenmill.storage.addresses import is_address, normalized
 
 Eot = Literal["first", "last", "none"]
 ExecutorName = Literal["processes", "inline", "datasets"]
@@ -110,11 +111,14 @@ class RunOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     # A worker that makes no progress for so long is replaced. The longest batch of the slowest engine takes seconds.
     stall_seconds: float = 300.0
     retry_excluded: bool = False  # try again what went to quarantine in an earlier run
+    disk_budget: int | None = None  # bytes of downloads at a time; None: see fetching.py
+    keep_downloads: bool = False
+    scratch: str | None = None  # the folder for a run whose output is in a store; None: the user's cache folder
     # Tokens that a shuffled run puts in order at once; it holds about three times that in memory.
     bucket_bytes: int = 64_000_000
 
     def __post_init__(self) -> None:
-        for name in ("workers", "unit_bytes", "batch_bytes", "bucket_bytes"):
+        for name in ("workers", "unit_bytes", "batch_bytes", "bucket_bytes", "disk_budget"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise RecipeError(f"{name} must be at least 1, not {value}")
@@ -223,9 +227,11 @@ def shuffle_kind_and_seed(shuffle: str) -> tuple[str, int]:
 
 
 def absolute_source(source: str) -> str:
-    """A source that means the same from every working folder; names of the catalog stay as they are."""
-    if source in CATALOG and not Path(source).exists():
-        return source
+    """A source that means the same from every working folder: the address of a corpus, the whole path of a file."""
+    if is_corpus(source):
+        return corpus_source(source).source
+    if is_address(source):
+        return normalized(source)
     try:
         source.encode()
     except UnicodeEncodeError:
@@ -246,14 +252,18 @@ def toml_mapping(path: str | Path) -> dict[str, object]:
 
 
 def recipe_from_mapping(mapping: dict[str, object], *, where: str) -> Recipe:
-    """Check a mapping against the recipe's fields; sizes, val and shuffle may be spelled as on the command line."""
-    names = [field.name for field in msgspec.structs.fields(Recipe)]
+    """Check a mapping against the recipe's fields; sizes, val and shuffle may be spelled as on the command line.
+
+    Names of the catalog become addresses, of the version that the key `version` names.
+    """
+    names = [*(field.name for field in msgspec.structs.fields(Recipe)), "version"]
     for key in mapping:
         if key not in names:
             raise RecipeError(f"unknown key `{key}` in {where}", hint=did_you_mean(key, names))
     fields = dict(mapping)
     if isinstance(sources := fields.get("sources"), str):
         fields["sources"] = [sources]
+    fields = with_corpora(fields, where)
     for name in ("shard_tokens", "sequence_length", "min_chars", "max_chars", "limit_documents", "limit_tokens"):
         if isinstance(value := fields.get(name), str):
             fields[name] = parse_count(value)
@@ -280,6 +290,15 @@ def parse_count(text: str) -> int:
         if number == int(number):
             return int(number)
     raise RecipeError(f"`{text}` is not a whole number", hint="sizes look like `100M`, `1.5B` or `10_000`")
+
+
+def parse_bytes(text: str) -> int:
+    """Return the bytes that `40M`, `2GB` or `20_000_000` stands for."""
+    match = re.fullmatch(r"(.*\d)\s*([KMGT]?)B?", text.strip(), flags=re.IGNORECASE)
+    try:
+        return parse_count(match[1] + match[2] if match else text)
+    except RecipeError:
+        raise RecipeError(f"`{text}` is no size", hint="sizes look like `500M`, `40GB` or `20_000_000`") from None
 
 
 def parse_val(text: str) -> float | int | str:

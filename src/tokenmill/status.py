@@ -11,6 +11,7 @@ from tokenmill.errors import OutputError
 from tokenmill.journal import read_state
 from tokenmill.lock import LOCK, machine_id, process_born, read_holder
 from tokenmill.manifest import MANIFEST, load_manifest
+from tokenmill.storage.mirror import state_here
 from tokenmill.workspace import JOURNAL, PLAN, WORK, PlanRecord
 
 
@@ -31,8 +32,12 @@ class Status(msgspec.Struct, frozen=True):
 
 
 def read_status(out: str | Path) -> Status:
-    """Return how far the run in this folder is."""
-    out = Path(out)
+    """Return how far the run in this folder is, or at this address: there, up to the last shard that was put."""
+    with state_here(out) as folder:
+        return status_in(folder, str(out))
+
+
+def status_in(out: Path, name: str) -> Status:
     work = out / WORK
     if (out / MANIFEST).exists():
         manifest = load_manifest(out)
@@ -53,7 +58,7 @@ def read_status(out: str | Path) -> Status:
     try:
         plan = msgspec.json.decode((work / PLAN).read_bytes(), type=PlanRecord)
     except (FileNotFoundError, NotADirectoryError, msgspec.MsgspecError):
-        raise OutputError(f"`{out}` is no output of tokenmill, finished or not") from None
+        raise OutputError(f"`{name}` is no output of tokenmill, finished or not") from None
     state = read_state(work / JOURNAL)
     holder = read_holder(work / LOCK)
     running = holder is not None and (holder.machine != machine_id() or process_born(holder.pid) == holder.born)

@@ -22,6 +22,7 @@ from tokenmill.manifest import MANIFEST, SUMS, Manifest, load_manifest, sums_tex
 from tokenmill.shards import format_named
 from tokenmill.shards.index import Index
 from tokenmill.shards.receipts import FileReceipt, ShardReceipt
+from tokenmill.storage.mirror import output_here
 
 READ_BYTES = 1 << 22
 # At most so many differences are listed: where one token is wrong, a million may be.
@@ -57,7 +58,12 @@ def verify(
     """
     if level not in (levels := ("checksums", "sample", "full")):
         raise RecipeError(f"unknown level `{level}`", hint=f"choose one of {', '.join(levels)}")
-    out, on_done = Path(out), on_done or (lambda what, done, total: None)
+    on_done = on_done or (lambda what, done, total: None)
+    with output_here(out, lambda done, total: on_done("fetching", done, total)) as folder:
+        return verified(folder, level, on_done, workers)
+
+
+def verified(out: Path, level: Level, on_done: OnDone, workers: int | None) -> Verification:
     manifest = load_manifest(out)
     files = [file for shard in manifest.shards for file in shard.files]
     others = [*manifest.closing_files, *([manifest.skipped_list] if manifest.skipped_list else [])]

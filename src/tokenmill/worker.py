@@ -37,6 +37,7 @@ NOTE = struct.Struct("<6q")
 class UnitRequest(msgspec.Struct, frozen=True):
     unit: Unit
     care: Care
+    paths: dict[int, str] = {}  # copies on this machine of inputs that are elsewhere
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
@@ -142,7 +143,9 @@ def serve(requests: Iterator[bytes], out: BinaryIO, notebook: Notebook) -> None:
             if job.tokenmill != __version__:
                 raise WorkerError(f"tokenmill {job.tokenmill} started a worker of tokenmill {__version__}")
             request = msgspec.json.decode(line, type=UnitRequest)
-            receipt = encode_unit(job, request.unit, care=request.care, on_beat=send, on_note=notebook.write)
+            receipt = encode_unit(
+                job, request.unit, care=request.care, on_beat=send, on_note=notebook.write, paths=request.paths
+            )
             answer: Message = Done(receipt)
         except BrokenPipeError:
             raise

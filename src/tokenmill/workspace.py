@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -43,11 +43,15 @@ from tokenmill.shards import format_named
 from tokenmill.shards.index import INDEX
 from tokenmill.shards.receipts import FileReceipt
 from tokenmill.sources import Input
+from tokenmill.storage.addresses import Address
 from tokenmill.storage.local import TEMP_SUFFIX, write_whole
+
+if TYPE_CHECKING:
+    from tokenmill.home import Home
 
 WORK = ".work"
 T = TypeVar("T")
-RECIPE, PLAN, JOURNAL = "recipe.json", "plan.json", "journal"
+RECIPE, PLAN, JOURNAL, RUN = "recipe.json", "plan.json", "journal", "run"
 
 
 class PlanRecord(msgspec.Struct, frozen=True):
@@ -64,6 +68,7 @@ class PlanRecord(msgspec.Struct, frozen=True):
 class Workspace:
     """The work folder of a run, taken by this process."""
 
+    home: Home
     out: Path
     work: Path
     recipe: Recipe
@@ -83,15 +88,29 @@ def finished_manifest(
     if not (out / MANIFEST).exists():
         return None
     manifest = load_manifest(out)
-    refuse_other_recipe(out, manifest.recipe, recipe)
-    then = tuple(Identity(entry.path, entry.n_bytes, entry.mtime_ns, entry.edges) for entry in manifest.inputs)
-    if not of_parents:
-        refuse_other_inputs(out, then, identities(inputs))
+    refuse_changes(out, manifest, recipe, None if of_parents else inputs)
     for file in (*(file for shard in manifest.shards for file in shard.files), *manifest.closing_files):
         if not is_whole(out, file):
             message = f"`{file.file}` of `{out}` is missing or damaged"
             raise OutputError(message, hint="delete the folder and run again")
     return manifest
+
+
+def refuse_changes(out: Path | Address, manifest: Manifest, recipe: Recipe, inputs: tuple[Input, ...] | None) -> None:
+    """Say so if a finished output is of another recipe, or from other inputs."""
+    refuse_other_recipe(out, manifest.recipe, recipe)
+    if inputs is not None:
+        then = tuple(Identity(entry.path, entry.n_bytes, entry.mtime_ns, entry.edges) for entry in manifest.inputs)
+        refuse_other_inputs(out, then, identities(inputs))
+
+
+def begun_recipe(out: Path) -> Recipe | None:
+    """The recipe that this output was made with, finished or not; None if there is none, or none that can be read."""
+    if (out / MANIFEST).exists():
+        return load_manifest(out).recipe
+    with suppress(OSError, msgspec.MsgspecError):
+        return msgspec.json.decode((out / WORK / RECIPE).read_bytes(), type=Recipe)
+    return None
 
 
 def is_whole(out: Path, file: FileReceipt) -> bool:
@@ -100,8 +119,9 @@ def is_whole(out: Path, file: FileReceipt) -> bool:
 
 
 @contextmanager
-def workspace(out: Path, recipe: Recipe, plan: Plan, *, retry_excluded: bool = False) -> Iterator[Workspace]:
+def workspace(home: Home, recipe: Recipe, plan: Plan, *, retry_excluded: bool = False) -> Iterator[Workspace]:
     """Take the output folder for this process; take up what an unfinished run of the same recipe left in it."""
+    out = home.folder
     refuse_sources(out, recipe)
     work = out / WORK
     if work.exists() and any(work.iterdir()) and not is_ours(work):
@@ -118,16 +138,19 @@ def workspace(out: Path, recipe: Recipe, plan: Plan, *, retry_excluded: bool = F
         lock = take_lock(work)
         if (out / MANIFEST).exists():  # it was not when this run was planned
             raise BusyError(f"`{out}` was finished by another process just now", hint="run the same command again")
+        home.claim(recipe)
         resumed = (work / RECIPE).exists()
         if resumed:
             plan = taken_up(out, recipe, plan)
         else:
             begin(out, recipe, plan)
+            home.begun()
         (work / "units").mkdir(exist_ok=True)
         journal = Journal(work / JOURNAL, lock.check)
         if resumed:
             drop_leftovers(out, recipe, journal.state, retry_excluded=retry_excluded)
-        yield Workspace(out, work, recipe, plan, journal, lock, resumed)
+            home.check(journal)
+        yield Workspace(home, out, work, recipe, plan, journal, lock, resumed)
     except OSError as error:
         if journal is None:
             raise unwritable(out, error) from None
@@ -136,6 +159,7 @@ def workspace(out: Path, recipe: Recipe, plan: Plan, *, retry_excluded: bool = F
         if journal is not None:
             journal.close()
         if lock is not None:
+            home.release()
             lock.release()
             if not (work / RECIPE).exists():  # finished, given up, or never begun
                 remove_empty(out, also_out=made)
@@ -188,13 +212,14 @@ def plan_record(plan: Plan) -> PlanRecord:
 
 def drop_leftovers(out: Path, recipe: Recipe, state: State, *, retry_excluded: bool) -> None:
     """Check what the journal promises, forget what is lost, and remove what was never finished."""
-    for file in (file for shard in state.shards for file in shard.files):
+    for file in (file for shard in state.shards[state.n_shards_put :] for file in shard.files):
         if not is_whole(out, file):
             message = f"`{file.file}` of the unfinished `{out}` is missing or damaged"
             raise OutputError(message, hint=f"delete `{out}`")
     depends_on_all = recipe.shuffle != "none" or isinstance(recipe.val, float)
     settled = state.scattered is not None or (depends_on_all and bool(state.shards))
-    for unit in units_to_do_again(out / WORK, state, retry_excluded=retry_excluded and not settled):
+    shuffled = recipe.shuffle != "none"
+    for unit in units_to_do_again(out / WORK, state, shuffled, retry_excluded=retry_excluded and not settled):
         del state.units[unit]
     sealed = {out / file.file for shard in state.shards for file in shard.files}
     for path in [*output_files(out, recipe), *(out / WORK / "units").glob(f"*{TEMP_SUFFIX}")]:
@@ -202,7 +227,7 @@ def drop_leftovers(out: Path, recipe: Recipe, state: State, *, retry_excluded: b
             path.unlink()
 
 
-def units_to_do_again(work: Path, state: State, *, retry_excluded: bool) -> list[int]:
+def units_to_do_again(work: Path, state: State, shuffled: bool, *, retry_excluded: bool) -> list[int]:
     """Units whose segment is still needed, and is not there or not whole: after a crash of the machine, say.
 
     And those with documents in quarantine, where these are to be tried again and no token of the unit is in a shard:
@@ -217,7 +242,8 @@ def units_to_do_again(work: Path, state: State, *, retry_excluded: bool) -> list
         in_shards = unit == n_before and (n_tokens < n_tokens_sealed or n_documents < n_documents_sealed)
         if unit == n_before:
             n_before, n_tokens, n_documents = unit + 1, n_tokens + receipt.n_tokens, n_documents + receipt.n_documents
-            if unit < n_scattered or (n_tokens <= n_tokens_sealed and n_documents <= n_documents_sealed):
+            in_order = not shuffled or n_scattered  # else the shards are made of buckets that are lost
+            if unit < n_scattered or (in_order and n_tokens <= n_tokens_sealed and n_documents <= n_documents_sealed):
                 continue
         path = segment_path(work, unit, cut=receipt.cut)
         whole = path.exists() and path.stat().st_size == receipt.n_segment_bytes
@@ -229,6 +255,7 @@ def units_to_do_again(work: Path, state: State, *, retry_excluded: bool) -> list
 def discard(space: Workspace) -> None:
     """Remove what this run made, and nothing else."""
     discard_output(space.out, space.recipe)
+    space.home.discard(space.recipe)
     discard_work(space.work)
 
 
@@ -256,12 +283,12 @@ def start_over(out: Path, recipe: Recipe) -> None:
 
 def discard_work(work: Path) -> None:
     faults.point("work.before-removal")
-    for name in ("units", "buckets", "workers"):
+    for name in ("units", "buckets", "workers", "downloads"):
         shutil.rmtree(work / name, ignore_errors=True)
     for path in work.glob(f"*{TEMP_SUFFIX}"):
         path.unlink()
     faults.point("work.folders-removed")
-    for name in (JOURNAL, PLAN, RECIPE):  # the recipe last: whoever is killed in between is known for what it is
+    for name in (JOURNAL, RUN, PLAN, RECIPE):  # the recipe last: whoever is killed in between is known for what it is
         (work / name).unlink(missing_ok=True)
         faults.point(f"work.{name}-removed")
 
@@ -288,10 +315,14 @@ def remove_empty(out: Path, *, also_out: bool) -> None:
 
 def output_files(out: Path, recipe: Recipe) -> list[Path]:
     """The files in the folder that are named as this recipe's shards and their indexes are, finished or not."""
-    of_format = format_named(recipe.format).file_pattern(recipe)
-    pattern = re.compile(rf"({of_format}|{INDEX}/\d{{6,}}\.arrow)({re.escape(TEMP_SUFFIX)})?")
     found = [*out.glob("*"), *out.glob("*/*")]
-    return sorted(path for path in found if pattern.fullmatch(path.relative_to(out).as_posix()))
+    return sorted(path for path in found if file_pattern(recipe).fullmatch(path.relative_to(out).as_posix()))
+
+
+def file_pattern(recipe: Recipe) -> re.Pattern[str]:
+    """What shards of this recipe and their indexes are called, finished or not."""
+    of_format = format_named(recipe.format).file_pattern(recipe)
+    return re.compile(rf"({of_format}|{INDEX}/\d{{6,}}\.arrow)({re.escape(TEMP_SUFFIX)})?")
 
 
 def refuse_sources(out: Path, recipe: Recipe) -> None:
@@ -300,7 +331,7 @@ def refuse_sources(out: Path, recipe: Recipe) -> None:
             raise OutputError(f"the source `{source}` is also the output", hint="pass another folder with `-o`")
 
 
-def refuse_other_recipe(out: Path, earlier: Recipe, recipe: Recipe) -> None:
+def refuse_other_recipe(out: Path | Address, earlier: Recipe, recipe: Recipe) -> None:
     if earlier == recipe:
         return
     differences = [

@@ -38,7 +38,7 @@ class S3Server:
         self.front = FaultProxy(self.rclone_endpoint).__enter__()
         self.endpoint = self.front.endpoint
         options = {"--addr": f"127.0.0.1:{port}", "--auth-key": f"{self.access_key},{self.secret_key}"}
-        options |= {"--config": "/dev/null", "--dir-cache-time": "0s", "--vfs-cache-mode": "off"}
+        options |= {"--config": "/dev/null", "--dir-cache-time": "100ms", "--vfs-cache-mode": "off"}
         serve = [rclone, "serve", "s3", *(word for option in options.items() for word in option), str(self.folder)]
         self.log_path = Path(tempfile.mkstemp(prefix="s3-", suffix=".log")[1])
         with self.log_path.open("wb") as log:

@@ -309,12 +309,14 @@ def test_the_card_has_no_folder_of_this_machine_and_no_secret(out, tmp_path):
         f"{home}/one.jsonl",
         "https://user:hunter2@example.com/data/x.parquet?sig=abc123#part",
         "s3://key:hunter2@bucket/prefix/y.parquet?X-Amz-Signature=abc123",
+        "hf://datasets/some/corpus@0123456789012345678901234567890123456789/data/?.parquet",
     ]
     inputs = [
         f"{home}/crawl/a/b.parquet",
         f"{home}/more/2024/c.parquet",
         f"{home}/one.jsonl",
-        *sources[3:],
+        *sources[3:5],
+        "hf://datasets/some/corpus@0123456789012345678901234567890123456789/data/1.parquet",
     ]
     manifest = with_sources(copied(out, tmp_path / "copy"), sources, inputs)
     recipe = msgspec.structs.replace(manifest.recipe, tokenizer=f"{home}/tokenizer.json")
@@ -326,6 +328,7 @@ def test_the_card_has_no_folder_of_this_machine_and_no_secret(out, tmp_path):
         assert f"- `{name}`" in text
     for name in ("crawl", "**/*.parquet", "one.jsonl", "s3://bucket/prefix/y.parquet", "tokenizer.json"):
         assert name in [cell for row in cells(text) for cell in row]
+    assert [row[1] for row in cells(text) if row[0].startswith(("hf://", "crawl", "s3://"))] == ["1", "1", "1"]
 
 
 HOSTILE = [
@@ -361,7 +364,7 @@ def test_hostile_names_stay_names(out, tmp_path, name):
 
 def test_a_license_is_named_if_that_of_every_source_is_known(out, tmp_path, monkeypatch):
     known = {"/data/a": "odc-by", "/data/b": "public domain"}
-    monkeypatch.setattr(card.catalog, "license_of", known.get, raising=False)
+    monkeypatch.setattr(card.catalog, "license_of", known.get)
     two = card.card_text(with_sources(copied(out, tmp_path / "two"), ["/data/a", "/data/b"]), REPO)
     assert DatasetCard(two).data.license == ["odc-by", "other"]
     assert ["b", "1", "420", "368,658", "public domain"] in cells(two)

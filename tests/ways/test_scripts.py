@@ -14,7 +14,7 @@ import pytest
 from conftest import GOLDEN, corpora_folder, jsonl_bytes, needs_corpora, prepare_inline, write_parquet
 
 import tokenmill
-from tokenmill.cli.scripts import prepare_command, prepare_fineweb_command
+from tokenmill.cli.scripts import fineweb_recipe, prepare_command, prepare_fineweb_command
 from tokenmill.errors import DataError, RecipeError, SourceError
 from tokenmill.manifest import load_manifest
 from tokenmill.recipe import RunOptions
@@ -350,11 +350,22 @@ def test_fineweb_shards_of_llmc_are_named_as_in_its_own_script(copied, tmp_path)
         assert list(digests_in(tmp_path / kind)) == [f"{name}_val_000000.bin", f"{name}_train_000001.bin"]
 
 
-def test_fineweb_without_input_says_what_to_do(copied, tmp_path):
-    done = run_script(copied / "prepare_fineweb.py", "--version", "100B", cache=tmp_path / "cache")
-    assert done.returncode == 2
-    assert "taking FineWeb from the Hub is not built yet" in done.stderr
-    assert "sample/100BT/*" in done.stderr
+@pytest.mark.parametrize(
+    ("kind", "version", "address"),
+    [
+        (None, "10B", "HuggingFaceFW/fineweb-edu/sample/10BT"),
+        ("edu", "100B", "HuggingFaceFW/fineweb-edu/sample/100BT"),
+        ("classic", "350B", "HuggingFaceFW/fineweb/sample/350BT"),
+    ],
+)
+def test_fineweb_without_input_comes_from_the_hub(kind, version, address):
+    recipe = fineweb_recipe(None, version, kind, "llmc", "1M", {"separator": None, "documents": None})
+    assert recipe.sources == (f"hf://datasets/{address}",)
+    assert (recipe.format, recipe.shard_tokens) == ("llmc", 1_000_000)
+    assert recipe.name == ("fineweb" if kind == "classic" else "edu_fineweb")
+
+
+def test_a_shard_size_is_refused_for_nanogpt(copied, tmp_path):
     done = run_script(copied / "prepare_fineweb.py", "--input", copied, "--shard_size", "1M", cache=tmp_path / "cache")
     assert (done.returncode, "`--shard_size` is for `--format llmc`" in done.stderr) == (2, True)
 

@@ -11,6 +11,7 @@ import click
 
 from tokenmill import __version__
 from tokenmill.cli.convert import convert, merge
+from tokenmill.cli.datasets import datasets
 from tokenmill.cli.doctor import doctor
 from tokenmill.cli.errors import say
 from tokenmill.cli.inspect import inspect
@@ -36,7 +37,8 @@ def cli() -> None:
     """
 
 
-for command in (prepare, plan, status, verify, inspect, stats, convert, merge, push, formats, tokenizers, doctor):
+COMMANDS = (prepare, plan, status, verify, inspect, stats, convert, merge, push, datasets, formats, tokenizers, doctor)
+for command in COMMANDS:
     cli.add_command(command)
 
 

@@ -91,8 +91,16 @@ def two_lines(progress: Progress) -> RenderableType:
         f"{size(progress.n_text_bytes / elapsed)}/s",
         f"{count(progress.n_tokens / elapsed)} tokens/s",
         f"{progress.binding or 'nothing'} binds",
+        *fetched_parts(progress),
     ]
     return Group(top, Text(" · ".join(parts), style="dim", no_wrap=True, overflow="ellipsis"))
+
+
+def fetched_parts(progress: Progress) -> list[str]:
+    fetched = progress.fetched()
+    if not fetched.n_bytes_wanted or progress.encoded:
+        return []
+    return [f"fetched {size(fetched.n_bytes)} of {size(fetched.n_bytes_wanted)}"]
 
 
 class LineDisplay:

@@ -9,10 +9,28 @@ from typing import Any
 import click
 
 from tokenmill.recipe import Recipe, recipe_from_mapping, toml_mapping
+from tokenmill.sources.catalog import chosen_by_default
+from tokenmill.storage.addresses import is_address
+
+
+class Place(click.ParamType[Path | str]):
+    """A folder, or an address, which a Path would spoil."""
+
+    name = "place"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path | str:
+        return value if is_address(str(value)) else Path(value)
+
 
 OPTIONS = [
     click.argument("sources", nargs=-1, metavar="SOURCE..."),
-    click.option("-o", "--out", required=True, type=click.Path(path_type=Path), help="The folder that shards go to."),
+    click.option(
+        "-o",
+        "--out",
+        required=True,
+        type=Place(),
+        help="The folder that shards go to, or s3://BUCKET/path, gs:// or az://.",
+    ),
     click.option(
         "--tokenizer",
         help="gpt2, r50k_base, p50k_base, cl100k_base, o200k_base; a tokenizer.json or its folder;"
@@ -24,7 +42,15 @@ OPTIONS = [
         help="nanogpt, llmc, npy, megatron, datatrove, olmo, litdata, mds or parquet: see `tokenmill formats`."
         "  [default: nanogpt]",
     ),
-    click.option("--text-column", help="The column or JSON field that holds the text.  [default: text]"),
+    click.option(
+        "--version",
+        metavar="NAME",
+        help="Which version of a corpus that is known by name: see `tokenmill datasets`.  [default: of the corpus]",
+    ),
+    click.option(
+        "--text-column",
+        help="The column or JSON field that holds the text.  [default: of a corpus that is known by name; else text]",
+    ),
     click.option("--name", help="What shard files are called, where the format leaves it open."),
     click.option("--shard-tokens", metavar="N", help="Tokens in a shard, such as 100M.  [default: of the format]"),
     click.option(
@@ -88,6 +114,13 @@ OPTIONS = [
         help="Worker processes.  [default: one for each core that the CPU quota allows]",
     ),
     click.option(
+        "--disk-budget",
+        metavar="SIZE",
+        help="Disk that files from elsewhere may take at a time, such as 20GB."
+        "  [default: four of the largest, at least 1GB]",
+    ),
+    click.option("--keep-downloads", is_flag=True, help="Keep them, in OUT/downloads."),
+    click.option(
         "--recipe",
         "recipe_file",
         type=click.Path(path_type=Path),
@@ -104,14 +137,17 @@ def recipe_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def recipe_from_flags(
-    sources: tuple[str, ...], recipe_file: Path | None, no_shuffle: bool, flags: dict[str, Any]
+    sources: tuple[str, ...], recipe_file: Path | None, no_shuffle: bool, flags: dict[str, Any], quiet: bool = False
 ) -> Recipe:
-    """Put a recipe together from a file, if there is one, and the flags, which override it."""
+    """Put a recipe together from a file, if there is one, and the flags, which override it.
+
+    Unless `quiet`, the version of a corpus that nobody named is said on stderr.
+    """
     if no_shuffle and flags["shuffle"]:
         raise click.UsageError("`--shuffle` and `--no-shuffle` exclude each other")
     if flags["separator"] is not None and flags["documents"]:
         raise click.UsageError("`--separator` and `--documents` exclude each other")
-    mapping = toml_mapping(recipe_file) if recipe_file else {}
+    mapping: dict[str, Any] = toml_mapping(recipe_file) if recipe_file else {}
     given = {name: value for name, value in flags.items() if value is not None}
     if sources:
         given["sources"] = list(sources)
@@ -121,5 +157,10 @@ def recipe_from_flags(
         mapping = {name: value for name, value in mapping.items() if name not in ("separator", "documents")}
     mapping |= given
     if "sources" not in mapping:
-        raise click.UsageError("no SOURCE given: a file, a folder, a glob, or `sample`")
-    return recipe_from_mapping(mapping, where=f"`{recipe_file}`" if recipe_file else "the options")
+        raise click.UsageError("no SOURCE given: a file, a folder, a glob, or the name of a corpus such as `sample`")
+    recipe = recipe_from_mapping(mapping, where=f"`{recipe_file}`" if recipe_file else "the options")
+    if not quiet and "version" not in mapping:
+        named = mapping["sources"]
+        for chosen in chosen_by_default([named] if isinstance(named, str) else named):
+            click.echo(f"note: version {chosen.version} of {chosen.name}; choose with `--version`", err=True)
+    return recipe

@@ -10,7 +10,7 @@ import click
 
 from tokenmill.cli.options import recipe_from_flags, recipe_options
 from tokenmill.cli.words import count, duration, eot_place, order_of, plural, size
-from tokenmill.recipe import Recipe, RunOptions
+from tokenmill.recipe import Recipe, RunOptions, parse_bytes
 
 if TYPE_CHECKING:
     from tokenmill.forecasting import Forecast
@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def plan(
     sources: tuple[str, ...],
-    out: Path,
+    out: Path | str,
     recipe_file: Path | None,
     no_shuffle: bool,
     workers: int | None,
+    disk_budget: str | None,
+    keep_downloads: bool,
     as_json: bool,
     **flags: Any,
 ) -> None:
@@ -37,10 +39,15 @@ def plan(
         tokenmill plan sample -o out
     """
     recipe = recipe_from_flags(sources, recipe_file, no_shuffle, flags)
-    show_forecast(recipe, out, RunOptions(workers=workers), as_json)
+    options = RunOptions(
+        workers=workers,
+        disk_budget=parse_bytes(disk_budget) if disk_budget else None,
+        keep_downloads=keep_downloads,
+    )
+    show_forecast(recipe, out, options, as_json)
 
 
-def show_forecast(recipe: Recipe, out: Path, options: RunOptions, as_json: bool) -> None:
+def show_forecast(recipe: Recipe, out: Path | str, options: RunOptions, as_json: bool) -> None:
     from tokenmill.forecasting import forecast
 
     result = forecast(recipe, out, options)
@@ -52,7 +59,7 @@ def show_forecast(recipe: Recipe, out: Path, options: RunOptions, as_json: bool)
         click.echo(forecast_text(result, out))
 
 
-def forecast_text(f: Forecast, out: Path) -> str:
+def forecast_text(f: Forecast, out: Path | str) -> str:
     recipe = f.recipe
     eot = "" if recipe.eot_token is None else f"{recipe.eot_token}, "
     fits = "fits" if f.fits else "DOES NOT FIT"

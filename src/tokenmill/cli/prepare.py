@@ -16,14 +16,18 @@ from tokenmill.cli.plan import show_forecast
 from tokenmill.cli.signals import stoppable
 from tokenmill.cli.words import count, duration, eot_place, order_of, plural, size
 from tokenmill.errors import TokenmillError
-from tokenmill.recipe import RunOptions
+from tokenmill.recipe import RunOptions, parse_bytes
 
 if TYPE_CHECKING:
     from tokenmill.manifest import Manifest
+    from tokenmill.progress import Progress
 
 
 @click.command()
 @recipe_options
+@click.option(
+    "--scratch", metavar="DIR", help="Where a run works whose output is in a store.  [default: a cache folder]"
+)
 @click.option(
     "--stall-seconds",
     type=click.FloatRange(min=0, min_open=True),
@@ -44,10 +48,13 @@ if TYPE_CHECKING:
 @click.option("-v", "--verbose", is_flag=True, help="More in the summary; a traceback with every error.")
 def prepare(
     sources: tuple[str, ...],
-    out: Path,
+    out: Path | str,
     recipe_file: Path | None,
     no_shuffle: bool,
     workers: int | None,
+    disk_budget: str | None,
+    keep_downloads: bool,
+    scratch: str | None,
     stall_seconds: float,
     allow_excluded: bool,
     retry_excluded: bool,
@@ -61,26 +68,41 @@ def prepare(
     """Turn text into training shards.
 
     SOURCE is a Parquet, Arrow, JSONL or text file (.jsonl and .txt also as .gz or .zst), a folder, a glob, several
-    of them, or `sample`, which ships with tokenmill. Files are taken in the order given, those of a folder or glob
-    sorted by path. A run that was stopped or killed goes on when the same command is given again.
+    of them, or a name that `tokenmill datasets` lists, such as `sample`, which ships with tokenmill. Files are taken
+    in the order given, those of a folder or glob sorted by path. A run that was stopped or killed goes on when the
+    same command is given again.
 
     \b
     Examples:
         tokenmill prepare sample -o out
+        tokenmill prepare fineweb-edu --version 10B -o data/fineweb_edu
         tokenmill prepare 'fineweb/*.parquet' -o data --format llmc --shard-tokens 100M
         tokenmill prepare books.txt -o data --tokenizer cl100k_base --separator '<|endoftext|>'
     """
     from tokenmill.mill import prepare_recipe
 
-    recipe = recipe_from_flags(sources, recipe_file, no_shuffle, flags)
-    options = RunOptions(workers=workers, stall_seconds=stall_seconds, retry_excluded=retry_excluded)
+    recipe = recipe_from_flags(sources, recipe_file, no_shuffle, flags, quiet or progress in ("jsonl", "off"))
+    options = RunOptions(
+        workers=workers,
+        stall_seconds=stall_seconds,
+        retry_excluded=retry_excluded,
+        disk_budget=parse_bytes(disk_budget) if disk_budget else None,
+        keep_downloads=keep_downloads,
+        scratch=scratch,
+    )
     if dry_run:
         show_forecast(recipe, out, options, as_json)
         return 0
-    already_done = (out / "manifest.json").exists() and not retry_excluded
+    began = False
+
+    def show_and_note(state: Progress) -> None:
+        nonlocal began
+        began = True
+        on_progress(state)
+
     try:
         with progress_display("off" if quiet else progress) as show, stoppable(show) as on_progress:
-            manifest = prepare_recipe(recipe, out, options, on_progress)
+            manifest = prepare_recipe(recipe, out, options, show_and_note)
     except TokenmillError:
         if verbose:
             traceback.print_exc()
@@ -90,7 +112,7 @@ def prepare(
 
         sys.stdout.write(msgspec.json.encode(manifest).decode() + "\n")
     elif not quiet:
-        click.echo(summary(manifest, out, already_done, verbose))
+        click.echo(summary(manifest, out, not began, verbose))
     return 4 if manifest.excluded and not allow_excluded else 0
 
 
@@ -117,7 +139,7 @@ def excluded_lines(manifest: Manifest) -> list[str]:
     return [f"  excluded   {plural(len(manifest.excluded), 'document')}, kept in quarantine/", *shown, *more]
 
 
-def summary(manifest: Manifest, out: Path, already_done: bool, verbose: bool) -> str:
+def summary(manifest: Manifest, out: Path | str, already_done: bool, verbose: bool) -> str:
     """What was made, from what, and what to do next."""
     from tokenmill.shards import format_named
 
@@ -134,7 +156,7 @@ def summary(manifest: Manifest, out: Path, already_done: bool, verbose: bool) ->
     for split, (n_shards, n_documents, n_tokens) in manifest.split_totals().items():
         files = [shard.file for shard in manifest.shards if shard.split == split]
         names = files[0] if n_shards == 1 else f"{files[0]} ... {files[-1]}"
-        lines.append(f"  {split:<9}  {plural(n_tokens, 'token')}, {plural(n_documents, 'document')} in {out / names}")
+        lines.append(f"  {split:<9}  {plural(n_tokens, 'token')}, {plural(n_documents, 'document')} in {out}/{names}")
     if run.n_units_resumed and not already_done:
         lines.append(f"  resumed    {run.n_units_resumed:,} of {plural(run.n_units, 'unit')} were done before")
     elif not already_done:

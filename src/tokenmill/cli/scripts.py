@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tokenmill.cli.display import progress_display
 from tokenmill.cli.prepare import summary
 from tokenmill.cli.signals import stoppable
-from tokenmill.errors import RecipeError
 from tokenmill.recipe import ExecutorName, Recipe, RunOptions, parse_count, recipe_from_mapping
+from tokenmill.sources.catalog import corpus_source
+
+if TYPE_CHECKING:
+    from tokenmill.scripts.fineweb_layouts import FinewebType
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 FILE_NAMES = {"edu": "edu_fineweb", "classic": "fineweb"}  # of shards, as llm.c's script calls them
@@ -103,7 +106,7 @@ def prepare_command(folder: Path) -> click.Command:
 
 def prepare_fineweb_command(folder: Path) -> click.Command:
     """Return the command of prepare_fineweb.py, whose files go to `folder` by default."""
-    from tokenmill.scripts.fineweb_layouts import VERSIONS, fineweb_shards
+    from tokenmill.scripts.fineweb_layouts import VERSIONS
 
     @click.command("prepare_fineweb.py", context_settings=CONTEXT)
     @click.option(
@@ -120,7 +123,8 @@ def prepare_fineweb_command(folder: Path) -> click.Command:
         "--input",
         "source",
         type=click.Path(path_type=Path),
-        help="Shards on disk: a download of the Hub repository, the Hugging Face cache, or a plain folder of shards.",
+        help="Shards on disk: a download of the Hub repository, the Hugging Face cache, or a plain folder of shards."
+        "  [default: the sample on the Hub]",
     )
     @click.option(
         "--format",
@@ -142,7 +146,7 @@ def prepare_fineweb_command(folder: Path) -> click.Command:
     @shared_options(folder)
     def prepare_fineweb(
         version: str,
-        kind: Literal["edu", "classic"] | None,
+        kind: FinewebType | None,
         source: Path | None,
         shard_format: str,
         shard_size: str | None,
@@ -154,32 +158,38 @@ def prepare_fineweb_command(folder: Path) -> click.Command:
 
         \b
         Examples:
+            python prepare_fineweb.py --type edu --version 10B
             python prepare_fineweb.py --version 10B --input fineweb-edu
             python prepare_fineweb.py --version 10B --input ~/.cache/huggingface/hub --format llmc --out edu_fineweb10B
         """
-        if source is None:
-            raise no_input(version, kind or "edu")
         if shard_format == "nanogpt" and shard_size is not None:
             raise click.UsageError("`--shard_size` is for `--format llmc`: nanoGPT has one file for each split")
-        shards = fineweb_shards(source.expanduser(), version, kind)
-        if shard_format == "llmc":
-            fields["name"] = FILE_NAMES[shards.type]
-            fields["shard_tokens"] = None if shard_size is None else parse_count(shard_size)
-        recipe = script_recipe((str(shards.folder),), fields | {"format": shard_format})
+        recipe = fineweb_recipe(source, version, kind, shard_format, shard_size, fields)
         return carry_out(recipe, out, num_proc, "processes")
 
     return prepare_fineweb
 
 
-def no_input(version: str, kind: Literal["edu", "classic"]) -> RecipeError:
-    from tokenmill.scripts.fineweb_layouts import REPOSITORIES, VERSIONS
+def fineweb_recipe(
+    source: Path | None,
+    version: str,
+    kind: FinewebType | None,
+    shard_format: str,
+    shard_size: str | None,
+    fields: dict[str, Any],
+) -> Recipe:
+    """The recipe for a sample of FineWeb: that in a folder, or else the one on the Hub."""
+    from tokenmill.scripts.fineweb_layouts import REPOSITORIES, fineweb_shards
 
-    repository = REPOSITORIES[kind]
-    return RecipeError(
-        "no `--input` given, and taking FineWeb from the Hub is not built yet",
-        hint=f"`hf download HuggingFaceFW/{repository} --repo-type dataset --include 'sample/{VERSIONS[version]}/*'"
-        f" --local-dir {repository}`, and then `--input {repository}`",
-    )
+    if source is None:
+        kind = kind or "edu"
+        place = corpus_source(REPOSITORIES[kind], version).source
+    else:
+        shards = fineweb_shards(source.expanduser(), version, kind)
+        kind, place = shards.type, str(shards.folder)
+    if shard_format == "llmc":
+        fields = fields | {"name": FILE_NAMES[kind], "shard_tokens": shard_size and parse_count(shard_size)}
+    return script_recipe((place,), fields | {"format": shard_format})
 
 
 def script_recipe(sources: tuple[str, ...], fields: dict[str, Any]) -> Recipe:

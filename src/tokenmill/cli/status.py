@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tokenmill.cli.options import Place
 from tokenmill.cli.words import count, duration, plural, size
 
 if TYPE_CHECKING:
@@ -18,10 +19,10 @@ WATCH_SECONDS = 2.0
 
 
 @click.command()
-@click.argument("out", type=click.Path(path_type=Path))
+@click.argument("out", type=Place())
 @click.option("--watch", is_flag=True, help="Tell again every 2 seconds, until the run is finished or stopped.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one line each time.")
-def status(out: Path, watch: bool, as_json: bool) -> int:
+def status(out: Path | str, watch: bool, as_json: bool) -> int:
     """Tell from outside how far a run is: finished, running or stopped, and what is done.
 
     Exits with 0 when the output is finished or being made, and with 3 when the run was stopped.
@@ -46,7 +47,7 @@ def status(out: Path, watch: bool, as_json: bool) -> int:
         time.sleep(WATCH_SECONDS)
 
 
-def in_words(found: Status, out: Path) -> str:
+def in_words(found: Status, out: Path | str) -> str:
     """The state in a sentence, and then the counts."""
     done = f"{plural(found.n_tokens, 'token')} of {plural(found.n_documents, 'document')}, {size(found.n_text_bytes)}"
     shards = f"{plural(found.n_shards, 'shard')} sealed with {plural(found.n_tokens_in_shards, 'token')}"

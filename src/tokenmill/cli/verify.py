@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tokenmill.cli.options import Place
 from tokenmill.cli.words import plural, size
 
 if TYPE_CHECKING:
@@ -15,12 +16,12 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("out", type=click.Path(path_type=Path))
+@click.argument("out", type=Place())
 @click.option("--full", is_flag=True, help="Encode all of the sources again with the reference tokenizer, and compare.")
 @click.option("--checksums-only", is_flag=True, help="Sizes and checksums, as fast as the disk; no look inside.")
 @click.option("--workers", type=click.IntRange(min=1), help="Worker processes for `--full`.  [default: one a core]")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def verify(out: Path, full: bool, checksums_only: bool, workers: int | None, as_json: bool) -> int:
+def verify(out: Path | str, full: bool, checksums_only: bool, workers: int | None, as_json: bool) -> int:
     """Check a finished output, wherever it was moved to.
 
     Every checksum, size, header and count against the manifest; ids below the vocabulary size; end-of-text where the

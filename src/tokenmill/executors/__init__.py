@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from tokenmill.encode import Beat, Job
+    from tokenmill.fetching import Supply
     from tokenmill.plan import Unit
     from tokenmill.recipe import RunOptions
     from tokenmill.segments import UnitReceipt
@@ -35,9 +36,12 @@ class EncodeProgress(Protocol):
 
 class Executor(Protocol):
     def __call__(
-        self, job: Job, units: Sequence[Unit], options: RunOptions, progress: EncodeProgress
+        self, job: Job, units: Sequence[Unit], options: RunOptions, progress: EncodeProgress, supply: Supply
     ) -> Generator[UnitReceipt]:
-        """Encode all units; an error ends it, and closing it ends whatever it started."""
+        """Encode all units; an error ends it, and closing it ends whatever it started.
+
+        A unit is begun when the supply has its inputs, and `units` are begun in their order.
+        """
 
 
 def executor_named(name: str) -> Executor:

@@ -29,6 +29,7 @@ from tokenmill.executors.culprit import Suspects, deadly_document
 from tokenmill.executors.deaths import exit_in_words
 from tokenmill.executors.encode_rows import EncodeRows
 from tokenmill.executors.map_watch import MapWatch
+from tokenmill.fetching import Supply
 from tokenmill.plan import Unit
 from tokenmill.recipe import RunOptions, recipe_dtype
 from tokenmill.segments import UnitReceipt
@@ -41,10 +42,15 @@ READING_FIELDS = ("text_column", "where", "min_chars", "max_chars", "on_bad_docu
 
 
 def encode_units(
-    job: Job, units: Sequence[Unit], options: RunOptions, progress: EncodeProgress
+    job: Job, units: Sequence[Unit], options: RunOptions, progress: EncodeProgress, supply: Supply
 ) -> Generator[UnitReceipt]:
+    if any(entry.is_remote for entry in job.inputs):
+        raise RecipeError(
+            "this way of working goes through `datasets`, and reads files of this machine",
+            hint="fetch them before with `tokenmill download`; or `tokenmill prepare`, which fetches them as it goes",
+        )
     if next(document_rows(job, tuple(units)), None) is None:  # datasets refuses to make a dataset without rows
-        yield from inline.encode_units(job, units, options, progress)
+        yield from inline.encode_units(job, units, options, progress, supply)
         return
     with quiet_datasets():
         documents = documents_dataset(job, units)

@@ -27,6 +27,7 @@ from tokenmill.encode import Beat, Job
 from tokenmill.errors import WorkerError
 from tokenmill.executors import EncodeProgress, Mishap
 from tokenmill.executors.deaths import Trouble, exit_in_words, stall_limit, was_out_of_memory
+from tokenmill.fetching import Supply
 from tokenmill.plan import Unit
 from tokenmill.recipe import RunOptions
 from tokenmill.segments import UnitReceipt
@@ -39,10 +40,10 @@ TICK_SECONDS = 0.2
 
 
 def encode_units(
-    job: Job, units: Sequence[Unit], options: RunOptions, progress: EncodeProgress
+    job: Job, units: Sequence[Unit], options: RunOptions, progress: EncodeProgress, supply: Supply
 ) -> Generator[UnitReceipt]:
     n_workers = max(1, min(options.n_workers, len(units)))
-    crew = _Crew(job, units, n_workers, options.stall_seconds)
+    crew = _Crew(job, units, n_workers, options.stall_seconds, supply)
     try:
         crew.start()
         n_left = len(units)
@@ -117,10 +118,10 @@ class _Seat:
 class _Crew:
     """The workers, the units not yet done, and the results not yet taken."""
 
-    def __init__(self, job: Job, units: Sequence[Unit], n_workers: int, stall_seconds: float) -> None:
+    def __init__(self, job: Job, units: Sequence[Unit], n_workers: int, stall_seconds: float, supply: Supply) -> None:
         self.job = msgspec.json.encode(job) + b"\n"
         self.use_reference = job.use_reference
-        self.units = units
+        self.units, self.supply = units, supply
         self.stall_seconds = stall_seconds
         self.window = WINDOW_PER_WORKER * n_workers
         # Bounded: when writing shards is the slow part, workers wait.
@@ -157,7 +158,8 @@ class _Crew:
 
     def encode(self, seat: _Seat, position: int) -> bool:
         """Have a worker encode a unit. After a death the unit goes back; return whether this seat goes on."""
-        request = UnitRequest(self.units[position], self.troubles[position].care)
+        unit = self.units[position]
+        request = UnitRequest(unit, self.troubles[position].care, self.supply.paths(unit) or {})
         try:
             process = seat.process or seat.start(self.job)
             seat.position, seat.since = position, monotonic()
@@ -252,15 +254,21 @@ class _Crew:
                     process.kill()
 
     def next_position(self) -> int | None:
-        """Return the position of the next unit, as soon as it is not too far ahead of the first unfinished one."""
+        """Return the position of the next unit, as soon as it is not too far ahead of the first unfinished one.
+
+        And as soon as its inputs are here. A unit that comes again has them: they stay until it is done.
+        """
         with self.changed:
             while not self.stopping.is_set() and self.first_unfinished < len(self.units):
                 if self.again:
                     return self.again.popleft()
                 if self.n_begun < min(len(self.units), self.first_unfinished + self.window):
-                    self.n_begun += 1
-                    return self.n_begun - 1
-                self.changed.wait()
+                    if self.supply.paths(self.units[self.n_begun]) is not None:
+                        self.n_begun += 1
+                        return self.n_begun - 1
+                    self.changed.wait(TICK_SECONDS)
+                else:
+                    self.changed.wait()
             return None
 
     def give_back(self, position: int) -> None:

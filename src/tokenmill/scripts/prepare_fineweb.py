@@ -1,4 +1,4 @@
-"""prepare_fineweb.py: FineWeb's shards on disk to the files of nanoGPT or llm.c, without `datasets`.
+"""prepare_fineweb.py: FineWeb's shards, on disk or on the Hub, to the files of nanoGPT or llm.c, without `datasets`.
 
 Run it as `python -m tokenmill.scripts.prepare_fineweb`, or copy `data/fineweb/prepare_fineweb.py` beside your data.
 """

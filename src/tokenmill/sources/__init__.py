@@ -11,20 +11,22 @@ from __future__ import annotations
 import glob
 import hashlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib import import_module
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from pathlib import Path, PurePath, PurePosixPath
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import msgspec
 
 from tokenmill.errors import DataError, SourceError, did_you_mean
-from tokenmill.sources.catalog import CATALOG
+from tokenmill.sources.catalog import CATALOG, corpora
+from tokenmill.storage.addresses import is_address
 
 if TYPE_CHECKING:
     from tokenmill.batches import Documents
     from tokenmill.plan import Span
     from tokenmill.recipe import Recipe
+    from tokenmill.storage.remote import RemoteFile
 
 Kind = Literal["parquet", "arrow", "jsonl", "text", "shard"]  # a shard: of another output, for convert and merge
 
@@ -50,20 +52,40 @@ SIDE_FILES = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "s
 class Input(msgspec.Struct, frozen=True):
     """One input file, as the listing found it."""
 
-    path: str
+    path: str  # or address
     size: int
     mtime_ns: int
-    edges: str  # a digest of its first and last bytes
+    edges: str  # a digest of its first and last bytes, or what the listing of a store calls its digest
     kind: Kind
     compression: str | None = None
     # Plain text only: what ends a document. None: the whole file is one.
     documents: Literal["separator", "line", "paragraph", "file"] | None = None
     separator: str | None = None
+    local: str | None = None  # of an address: where its copy on this machine is, while there is one
+
+    @property
+    def is_remote(self) -> bool:
+        return is_address(self.path)
 
     @property
     def divisible(self) -> bool:
-        """Whether a span may begin at any byte: its reader looks for the next beginning of a document itself."""
+        """Whether a span may begin at any byte: its reader looks for the next beginning of a document itself.
+
+        A Parquet file elsewhere is cut by shares: its row groups are known when it is here (see `share_of`).
+        """
+        if self.is_remote and self.kind == "parquet":
+            return True
         return self.compression is None and self.kind in ("jsonl", "text") and self.documents != "file"
+
+    def opened(self) -> Any:
+        """The file as pyarrow reads one: the copy on this machine, or stretches of it where there is none."""
+        import pyarrow as pa
+
+        if self.is_remote and self.local is None:
+            from tokenmill.storage.remote import RangeFile, RemoteFile
+
+            return pa.PythonFile(RangeFile(RemoteFile(self.path, self.size, self.edges)), mode="r")
+        return pa.OSFile(self.local or self.path)
 
 
 class Source(Protocol):
@@ -83,16 +105,49 @@ def list_inputs(recipe: Recipe) -> list[Input]:
     """List the files that the recipe's sources name."""
     entries = []
     for source in recipe.sources:
-        entries += [input_at(path, recipe) for path in source_paths(source)]
+        if is_address(source):
+            entries += [remote_input(file, recipe) for file in remote_files(source)]
+        else:
+            entries += [input_at(path, recipe) for path in source_paths(source)]
     return entries
+
+
+def remote_files(source: str) -> list[RemoteFile]:
+    """The files at an address that we read, sorted; a file that is named itself is taken whatever it is called."""
+    from tokenmill.storage.addresses import glob_prefix, has_magic, parsed
+    from tokenmill.storage.remote import list_files
+
+    address = parsed(source)
+    found = {parsed(file.address).path: file for file in list_files(address)}
+    if list(found) == [address.path]:
+        return list(found.values())
+    if has_magic(address.path):
+        if not found:
+            raise SourceError(f"no file matches `{address}`")
+        return list(found.values())
+    below = len(glob_prefix(address.path).split("/")) if address.path else 0
+    paths = [PurePosixPath(path) for path in found]
+    visible = [path for path in paths if not any(part.startswith((".", "_")) for part in path.parts[below:])]
+    return [found[str(path)] for path in readable_files(visible, str(address))]
+
+
+def remote_input(file: RemoteFile, recipe: Recipe) -> Input:
+    """What there is to know of a file elsewhere before it is fetched."""
+    entry = Input(file.address, file.size, 0, file.digest, *kind_of(PurePosixPath(file.address)))
+    return completed(entry, recipe)
 
 
 def input_at(path: Path, recipe: Recipe) -> Input:
     """What there is to know of a file before it is read."""
     status = path.stat()
-    if status.st_size == 0 and suffixes(path)[1]:
-        raise DataError(f"`{path}` is empty, not even a compressed nothing: it is truncated")
     entry = Input(str(path), status.st_size, status.st_mtime_ns, edges_of(path), *kind_of(path))
+    return completed(entry, recipe)
+
+
+def completed(entry: Input, recipe: Recipe) -> Input:
+    """Return the entry with the way its text splits into documents, where it is plain text."""
+    if entry.size == 0 and entry.compression:
+        raise DataError(f"`{entry.path}` is empty, not even a compressed nothing: it is truncated")
     if entry.kind == "text":
         from tokenmill.sources.text import with_splitting
 
@@ -126,17 +181,25 @@ def source_paths(source: str) -> list[Path]:
         return [path for path in found if path.is_file()]
     hint = "a source is a file, a folder, a glob, or the name of a known corpus"
     if path.suffix == "" and path.parent == Path.cwd():
-        close = did_you_mean(path.name, list(CATALOG))
-        hint = close if close and close.startswith("did you mean") else f"{hint}: {', '.join(CATALOG)}"
+        close = did_you_mean(path.name, list(corpora()))
+        hint = close if close and close.startswith("did you mean") else f"{hint}: see `tokenmill datasets`"
     raise SourceError(f"no such file or folder: `{source}`", hint=hint)
 
 
 def folder_paths(folder: Path) -> list[Path]:
     """Return the files of a folder that we read, at any depth, sorted by path."""
+    return readable_files(sorted(files_below(folder, set()), key=Path.as_posix), str(folder))
+
+
+AnyPath = TypeVar("AnyPath", bound=PurePath)
+
+
+def readable_files(paths: Iterable[AnyPath], folder: str) -> list[AnyPath]:
+    """Those of a folder's files that we read; they must be of one kind."""
     found = []
-    for path in sorted(files_below(folder, set()), key=Path.as_posix):
+    for path in paths:
         inner, _ = suffixes(path)
-        if path.suffix.lower() in UNREAD_COMPRESSIONS and Path(path.stem).suffix.lower() in KINDS:
+        if path.suffix.lower() in UNREAD_COMPRESSIONS and PurePath(path.stem).suffix.lower() in KINDS:
             raise SourceError(f"`{path}` has a compression that tokenmill does not read", hint=endings_hint())
         if inner in KINDS and path.name not in SIDE_FILES:
             found.append(path)
@@ -173,15 +236,15 @@ def is_output(folder: Path) -> bool:
     )
 
 
-def suffixes(path: Path) -> tuple[str, str]:
+def suffixes(path: PurePath) -> tuple[str, str]:
     """Return the ending that tells the kind and the one that tells the compression: (".jsonl", ".gz")."""
     outer = path.suffix.lower()
     if outer in COMPRESSIONS:
-        return Path(path.stem).suffix.lower(), outer
+        return PurePath(path.stem).suffix.lower(), outer
     return outer, ""
 
 
-def kind_of(path: Path) -> tuple[Kind, str | None]:
+def kind_of(path: PurePath) -> tuple[Kind, str | None]:
     """Return kind and compression by the file's ending."""
     inner, outer = suffixes(path)
     if inner not in KINDS:
@@ -193,6 +256,11 @@ def kind_of(path: Path) -> tuple[Kind, str | None]:
             hint=f"unpack it first; {kind} compresses inside the file",
         )
     return kind, compression
+
+
+def share_of(span: Span, n_bytes: int, n: int) -> range:
+    """Which of `n` row groups belong to a span of a file that was cut by shares of `n_bytes`: each to one span."""
+    return range(-(-span.start * n // n_bytes), -(-span.stop * n // n_bytes))
 
 
 def endings_hint() -> str:

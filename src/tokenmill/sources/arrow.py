@@ -1,6 +1,7 @@
 """Arrow IPC -> documents: the file format, and the stream format that Hugging Face's cache is made of.
 
-A span is a run of record batches. Files are memory-mapped: skipping a batch reads its header only.
+A span is a run of record batches, or the whole of a file that is elsewhere. Files are memory-mapped: skipping a batch
+reads its header only.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ STREAM_OFFSET = 8
 @contextmanager
 def opened(entry: Input) -> Iterator[Any]:
     try:
-        with pa.memory_map(entry.path) as file:
+        here = not entry.is_remote or entry.local is not None
+        with pa.memory_map(entry.local or entry.path) if here else entry.opened() as file:
             yield file
     except MemoryError:  # pyarrow's is an ArrowException too, and no fault of the file's
         raise
@@ -42,6 +44,8 @@ def is_file_format(file: Any) -> bool:
 
 def atom_bytes(entry: Input, recipe: Recipe) -> list[int]:
     """The size of each record batch, all columns, as it lies in the file: no data is read."""
+    if entry.is_remote:
+        return [entry.size] if entry.size else []
     with opened(entry) as file:
         # The file format is the stream format between a magic word and a footer.
         file.seek(STREAM_OFFSET if is_file_format(file) else 0)
@@ -55,7 +59,8 @@ def atom_bytes(entry: Input, recipe: Recipe) -> list[int]:
 def read(entry: Input, span: Span, recipe: Recipe, batch_bytes: int) -> Iterator[Documents]:
     with opened(entry) as file:
         batches = file_batches if is_file_format(file) else stream_batches
-        for i, batch in batches(file, recipe, entry.path, span):
+        wanted = None if entry.is_remote else (span.start, span.stop)
+        for i, batch in batches(file, recipe, entry.path, wanted):
             yield documents_from_batch(batch, entry, recipe, lambda i=i: n_rows_before(entry, i))  # type: ignore[misc]
 
 
@@ -67,18 +72,19 @@ def wanted_columns_alone(schema: Any, recipe: Recipe, path: str) -> Any:
     return pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
 
 
-def file_batches(file: Any, recipe: Recipe, path: str, span: Span) -> Iterator[tuple[int, Any]]:
+def file_batches(file: Any, recipe: Recipe, path: str, wanted: tuple[int, int] | None) -> Iterator[tuple[int, Any]]:
     """Yield each record batch of a span, by number: the footer knows where they are."""
     reader = pa.ipc.open_file(file, options=wanted_columns_alone(pa.ipc.open_file(file).schema, recipe, path))
-    if span.stop > reader.num_record_batches:
+    start, stop = wanted or (0, reader.num_record_batches)
+    if stop > reader.num_record_batches:
         raise DataError(
             f"`{path}` is damaged: its footer knows {reader.num_record_batches} record batches, and it has more"
         )
-    for i in range(span.start, span.stop):
+    for i in range(start, stop):
         yield i, reader.get_batch(i)
 
 
-def stream_batches(file: Any, recipe: Recipe, path: str, span: Span) -> Iterator[tuple[int, Any]]:
+def stream_batches(file: Any, recipe: Recipe, path: str, wanted: tuple[int, int] | None) -> Iterator[tuple[int, Any]]:
     """Yield each record batch of a span; those before it are passed over, by their headers.
 
     (Not so if they are compressed: pyarrow unpacks the columns we need. Hugging Face's streams are not.)
@@ -87,10 +93,10 @@ def stream_batches(file: Any, recipe: Recipe, path: str, span: Span) -> Iterator
     options = wanted_columns_alone(pa.ipc.open_stream(file).schema, recipe, path)
     file.seek(0)
     for i, batch in enumerate(pa.ipc.open_stream(file, options=options)):
-        if i >= span.stop:
-            return
-        if i >= span.start:
+        if wanted is None or wanted[0] <= i < wanted[1]:
             yield i, batch
+        elif i >= wanted[1]:
+            return
 
 
 def n_rows_before(entry: Input, batch: int) -> int:

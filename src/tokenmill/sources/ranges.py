@@ -133,10 +133,13 @@ def opened(entry: Input) -> Iterator[Any]:
     """Open for reading what the file holds, unpacked."""
     try:
         if entry.compression is None:
-            with pa.OSFile(entry.path) as file:
+            with entry.opened() as file:
                 yield file
         else:
-            with pa.input_stream(entry.path, compression=entry.compression, buffer_size=1 << 20) as stream:
+            with (
+                entry.opened() as file,
+                pa.CompressedInputStream(pa.BufferedInputStream(file, 1 << 20), entry.compression) as stream,
+            ):
                 yield stream
     except OSError as error:
         raise DataError(f"cannot read `{entry.path}`: {error}") from None

@@ -1,0 +1,117 @@
+"""Files of a store on this machine: an output to look at, or a data set to keep."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tokenmill.errors import OutputError, SourceError
+from tokenmill.lock import LOCK
+from tokenmill.manifest import MANIFEST
+from tokenmill.storage import objects
+from tokenmill.storage.addresses import STORES, Address, parsed
+from tokenmill.storage.download import download
+from tokenmill.storage.remote import RemoteFile, list_files
+from tokenmill.workspace import JOURNAL, PLAN, WORK
+
+OnBytes = Callable[[int, int], None]  # how many of how many
+MAX_NAME_BYTES = 200  # of one part of a path: file systems take 255, and a suffix comes behind it
+
+
+def safe_path(folder: Path, name: str) -> Path:
+    """Where a file of this name goes below a folder; refuse names that would lead anywhere else."""
+    parts = name.split("/")
+    bad = any(
+        part in ("", ".", "..")
+        or len(part.encode()) > MAX_NAME_BYTES
+        or not part.isprintable()
+        or set(part) & set('\\:"<>|')
+        for part in parts
+    )
+    if bad or len(parts) > 32:
+        raise SourceError(f"the name {name[:300]!r} cannot be a file here", hint="rename it where it is")
+    return folder.joinpath(*parts)
+
+
+@contextmanager
+def output_here(out: str | Path, on_bytes: OnBytes | None = None) -> Iterator[Path]:
+    """A finished output as a folder of this machine: itself, or a copy for as long as it is looked at."""
+    from tokenmill.storage.addresses import is_address
+
+    if not is_address(str(out)):
+        yield Path(out)
+        return
+    files = output_files(out_address(str(out)))
+    with tempfile.TemporaryDirectory(prefix="tokenmill-", dir=copies_folder()) as folder:
+        copy(files, Path(folder), on_bytes or (lambda done, total: None))
+        yield Path(folder)
+
+
+@contextmanager
+def state_here(out: str | Path) -> Iterator[Path]:
+    """What tells how far a run is, as a folder of this machine: the manifest, or plan, journal and lock."""
+    from tokenmill.storage.addresses import is_address
+
+    if not is_address(str(out)):
+        yield Path(out)
+        return
+    address = out_address(str(out))
+    with tempfile.TemporaryDirectory(prefix="tokenmill-") as folder:
+        names = [file.address[len(str(address)) + 1 :] for file in list_files(address)]
+        parts = sorted(name for name in names if name.startswith(f"{WORK}/{JOURNAL}/"))
+        (Path(folder) / WORK).mkdir()
+        for name in (MANIFEST, f"{WORK}/{PLAN}", f"{WORK}/{LOCK}"):
+            if name in names:
+                (Path(folder) / name).write_bytes(objects.get(address.at(f"{address.path}/{name}")) or b"")
+        journal = b"".join(objects.get(address.at(f"{address.path}/{name}")) or b"" for name in parts)
+        (Path(folder) / WORK / JOURNAL).write_bytes(journal)
+        yield Path(folder)
+
+
+def out_address(out: str) -> Address:
+    address = parsed(out)
+    if address.scheme not in STORES:
+        raise OutputError(
+            f"`{address}` is no output in a store", hint="fetch it first with `tokenmill download ADDRESS --to DIR`"
+        )
+    return address
+
+
+def output_files(address: Address) -> dict[str, RemoteFile]:
+    """The files of a finished output by name."""
+    below = len(str(address)) + 1
+    files = {file.address[below:]: file for file in list_files(address)}
+    if MANIFEST not in files:
+        unfinished = any(name.startswith(f"{WORK}/") for name in files)
+        what = "is not finished" if unfinished else "is no output of tokenmill"
+        raise OutputError(f"`{address}` {what}: it has no {MANIFEST}")
+    return {name: file for name, file in files.items() if not name.startswith(".")}
+
+
+def copy(files: dict[str, RemoteFile], folder: Path, on_bytes: OnBytes) -> None:
+    """Bring files here under their names, one after another; those that are here whole are left alone."""
+    paths = {name: safe_path(folder, name) for name in files}
+    total, n_done = sum(file.size for file in files.values()), 0
+
+    def count(n_bytes: int) -> None:
+        nonlocal n_done
+        n_done += n_bytes
+        on_bytes(n_done, total)
+
+    for name, file in files.items():
+        path = paths[name]
+        if path.is_file() and path.stat().st_size == file.size:
+            count(file.size)
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        download(file, path, count)
+
+
+def copies_folder() -> Path:
+    from tokenmill.store_home import scratch_root
+
+    folder = scratch_root(None)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

@@ -1,0 +1,354 @@
+"""An output in a store: made in a scratch folder, put in its place shard by shard, the manifest last.
+
+    s3://BUCKET/OUT/fineweb_train_000001.bin ...   each put whole, when it is sealed; its copy in scratch goes
+    s3://BUCKET/OUT/manifest.json                  last of all: without it the run is not done
+    s3://BUCKET/OUT/.work/                         an unfinished run; gone when it is done
+        recipe.json plan.json run                  what it makes, from what, and which run it is
+        journal/000001 ...                         the journal, a part for each shard that was put
+        lock                                       who works on it
+
+A run that is killed goes on from its scratch folder; on another machine, or without that folder, it goes on from the
+last shard that was put. The store is right where the two differ.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import queue
+import secrets
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tokenmill import faults
+from tokenmill.errors import BusyError, DamageError, OutputError, TokenmillError
+from tokenmill.journal import Journal, ScratchLost, ShardPut, journal_line
+from tokenmill.lock import LOCK
+from tokenmill.manifest import MANIFEST, SKIPPED, SUMS, Manifest, decoded_manifest
+from tokenmill.recipe import Recipe
+from tokenmill.segments import QUARANTINE
+from tokenmill.shards.index import INDEX
+from tokenmill.shards.receipts import ShardReceipt
+from tokenmill.sources import Input
+from tokenmill.storage import objects
+from tokenmill.storage.addresses import STORES, Address, parsed
+from tokenmill.storage.lease import Lease
+from tokenmill.storage.local import write_whole
+from tokenmill.workspace import JOURNAL, PLAN, RECIPE, RUN, WORK, file_pattern, refuse_changes
+
+TICK_SECONDS = 0.2
+MAX_WAITING = 2  # shards sealed and not put: when the network is the slow part, the run waits
+
+
+class StoreHome:
+    """A place in a store, and the scratch folder that stands in for it."""
+
+    def __init__(self, out: str, scratch: str | None) -> None:
+        self.address = parsed(out)
+        if self.address.scheme not in STORES:
+            raise OutputError(
+                f"tokenmill does not write to `{self.address.scheme}://`",
+                hint="`-o` takes a folder, or s3://, gs:// or az://; `tokenmill push` uploads to the Hub",
+            )
+        if not self.address.path:
+            raise OutputError(f"`{out}` is a whole bucket", hint=f"name a place in it, such as `{out}/tokens`")
+        self.folder = scratch_folder(str(self.address), scratch)
+        self._sizes = self._listed()
+        self._lease: Lease | None = None
+        self._uploads: _Uploads | None = None
+        self._n_parts = self._n_part_bytes = 0
+
+    def __str__(self) -> str:
+        return str(self.address)
+
+    def begun_recipe(self) -> Recipe | None:
+        if MANIFEST in self._sizes:
+            return self._manifest().recipe
+        data = objects.get(self.at(f"{WORK}/{RECIPE}")) if f"{WORK}/{RECIPE}" in self._sizes else None
+        return msgspec.json.decode(data, type=Recipe) if data else None
+
+    def finished(self, recipe: Recipe, inputs: tuple[Input, ...]) -> Manifest | None:
+        if MANIFEST not in self._sizes:
+            return None
+        manifest = self._manifest()
+        refuse_changes(self.address, manifest, recipe, inputs)
+        for file in (*(file for shard in manifest.shards for file in shard.files), *manifest.closing_files):
+            if self._sizes.get(file.file) != file.n_bytes:
+                message = f"`{self.at(file.file)}` is missing or damaged"
+                raise OutputError(message, hint="delete what is there and run again")
+        return manifest
+
+    def sweep(self) -> None:
+        self._remove([name for name in self._sizes if name.startswith(f"{WORK}/")])
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def start_over(self, recipe: Recipe) -> None:
+        lease = Lease(self.at(f"{WORK}/{LOCK}"), str(self))
+        self._remove([MANIFEST])
+        self._remove(self._ours(recipe))
+        shutil.rmtree(self.folder, ignore_errors=True)
+        lease.release()
+        self._sizes = self._listed()
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        try:
+            yield
+        except TokenmillError as error:
+            error.message = error.message.replace(str(self.folder), str(self))
+            error.hint = error.hint and error.hint.replace(str(self.folder), str(self))
+            raise
+
+    def claim(self, recipe: Recipe) -> None:
+        if any(f"{source}/".startswith(f"{self}/") for source in recipe.sources):
+            raise OutputError(f"a source is in the output `{self}`", hint="pass another place with `-o`")
+        self._lease = Lease(self.at(f"{WORK}/{LOCK}"), str(self))
+        self._sizes = self._listed()
+        if MANIFEST in self._sizes:
+            raise BusyError(f"`{self}` was finished by another process just now", hint="run the same command again")
+        run = objects.get(self.at(f"{WORK}/{RUN}"))
+        self._n_parts = sum(name.startswith(f"{WORK}/{JOURNAL}/") for name in self._sizes)
+        self._n_part_bytes = sum(n for name, n in self._sizes.items() if name.startswith(f"{WORK}/{JOURNAL}/"))
+        if run is None:
+            self._empty_scratch()
+            if strangers := self._ours(recipe):
+                raise OutputError(
+                    f"`{self}` holds `{strangers[0]}`, which tokenmill did not make and would overwrite",
+                    hint="pass another place with `-o`, or move it away",
+                )
+        elif not self._scratch_is_of(run):
+            self._empty_scratch()
+            self._restore(run)
+        for name in (MANIFEST, SUMS):  # sealed, and killed before they were put: they are made again
+            (self.folder / name).unlink(missing_ok=True)
+        self._uploads = _Uploads()
+
+    def watch(self, progress: Callable[[], dict[str, Any]]) -> None:
+        assert self._lease is not None
+        self._lease.progress = progress
+
+    def begun(self) -> None:
+        work = self.folder / WORK
+        for name in (RECIPE, PLAN):
+            objects.put(self.at(f"{WORK}/{name}"), (work / name).read_bytes())
+        run = secrets.token_hex(16).encode()
+        write_whole(work / RUN, run, "run")
+        objects.put(self.at(f"{WORK}/{RUN}"), run)  # last: now there is something to go on with
+        faults.point("run.put")
+
+    def check(self, journal: Journal) -> None:
+        """What was put must be there; what was not must be put now."""
+        state = journal.state
+        for shard in state.shards[: state.n_shards_put]:
+            for file in shard.files:
+                if self._sizes.get(file.file) != file.n_bytes:
+                    raise OutputError(f"`{self.at(file.file)}` is missing or damaged", hint=f"delete `{self}`")
+        for shard in state.shards[state.n_shards_put :]:
+            self.shard_sealed(shard)
+
+    def shard_sealed(self, shard: ShardReceipt) -> None:
+        assert self._uploads is not None
+        names = [file.file for file in shard.files]
+
+        def put() -> list[Path]:
+            for name in names:
+                objects.put(self.at(name), self.folder / name)
+                faults.point("shard.put")
+            return [self.folder / name for name in names]
+
+        self._uploads.add(put)
+
+    def settle(self, journal: Journal, on_wait: Callable[[], None] | None = None) -> None:
+        assert self._lease is not None
+        assert self._uploads is not None
+        self._lease.check()
+        while (paths := self._uploads.taken(on_wait)) is not None:
+            if not paths:
+                continue
+            journal.record(ShardPut(journal.state.n_shards_put + 1))
+            for path in paths:
+                path.unlink(missing_ok=True)
+                faults.point("shard.removed")
+            self._put_part()
+
+    def publish(self) -> None:
+        names = [name for name in (*self._closing_names(), SKIPPED) if (self.folder / name).is_file()]
+        for name in [*names, *self._quarantine(), SUMS, MANIFEST]:  # the manifest last
+            objects.put(self.at(name), self.folder / name)
+            faults.point("closing.put")
+        self._sizes = self._listed()
+        self._remove(sorted((name for name in self._sizes if name.startswith(f"{WORK}/")), key=self._removed_last))
+
+    def discard(self, recipe: Recipe) -> None:
+        assert self._uploads is not None
+        self._uploads.close()
+        self._sizes = self._listed()
+        names = [name for name in self._sizes if name.startswith(f"{WORK}/")]
+        self._remove([*self._ours(recipe), *sorted(names, key=self._removed_last)])
+
+    def release(self) -> None:
+        if self._uploads is not None:
+            self._uploads.close()
+        if self._lease is not None:
+            self._lease.release()
+            self._lease = None
+        if not (self.folder / WORK / RECIPE).exists():  # finished, given up, or never begun
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def at(self, name: str) -> Address:
+        return self.address.at(f"{self.address.path}/{name}")
+
+    def _listed(self) -> dict[str, int]:
+        """The objects of this output by name, with their sizes: one listing."""
+        from tokenmill.storage.remote import FIRST_TRIES, patiently
+
+        found = patiently(lambda: objects.listing(self.address), f"list `{self}`", FIRST_TRIES)
+        below = len(str(self.address)) + 1
+        return {file.address[below:]: file.size for file in found}
+
+    def _manifest(self) -> Manifest:
+        data = objects.get(self.at(MANIFEST))
+        if data is None:
+            raise DamageError(f"`{self.at(MANIFEST)}` went away while it was read")
+        return decoded_manifest(data, str(self.at(MANIFEST)))
+
+    def _ours(self, recipe: Recipe) -> list[str]:
+        """What is there of an output of this recipe, finished or not, or would be overwritten by it."""
+        pattern = file_pattern(recipe)
+        return [
+            name
+            for name in self._sizes
+            if pattern.fullmatch(name) or name in (SUMS, SKIPPED) or name.startswith((f"{INDEX}/", f"{QUARANTINE}/"))
+        ]
+
+    def _remove(self, names: list[str]) -> None:
+        objects.delete([self.at(name) for name in names if name != f"{WORK}/{LOCK}"])
+
+    @staticmethod
+    def _removed_last(name: str) -> bool:
+        return name == f"{WORK}/{RUN}"
+
+    def _scratch_is_of(self, run: bytes) -> bool:
+        """Whether the scratch folder holds this very run, and knows of all shards that were put."""
+        work = self.folder / WORK
+        if not (work / RUN).is_file() or (work / RUN).read_bytes() != run or not (work / JOURNAL).is_file():
+            return False
+        return (work / JOURNAL).stat().st_size >= self._n_part_bytes
+
+    def _empty_scratch(self) -> None:
+        """Forget what is in scratch; its lock is ours already."""
+        for path in self.folder.iterdir():
+            if path.name != WORK:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        for path in (self.folder / WORK).iterdir():
+            if not path.name.startswith(LOCK):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def _restore(self, run: bytes) -> None:
+        """Bring the state of a run to this machine. Whatever was in its scratch folder is lost."""
+        work = self.folder / WORK
+        names = sorted(name for name in self._sizes if name.startswith(f"{WORK}/{JOURNAL}/"))
+        journal = b"".join(objects.get(self.at(name)) or b"" for name in names)
+        (work / JOURNAL).write_bytes(journal + journal_line(ScratchLost()))
+        for name in (name for name in self._sizes if name.startswith(f"{QUARANTINE}/")):
+            if "/" not in (file := name.removeprefix(f"{QUARANTINE}/")) and file not in ("", ".", ".."):
+                (self.folder / QUARANTINE).mkdir(exist_ok=True)
+                write_whole(self.folder / QUARANTINE / file, objects.get(self.at(name)) or b"", "quarantine")
+        for name in (PLAN, RECIPE):
+            write_whole(work / name, objects.get(self.at(f"{WORK}/{name}")) or b"", name.removesuffix(".json"))
+        write_whole(work / RUN, run, "run")
+
+    def _put_part(self) -> None:
+        """Put what the journal has gained since the last time; documents in quarantine before it."""
+        assert self._uploads is not None
+        with (self.folder / WORK / JOURNAL).open("rb") as file:
+            file.seek(self._n_part_bytes)
+            data = file.read()
+        self._n_parts += 1
+        self._n_part_bytes += len(data)
+        part, quarantine = self.at(f"{WORK}/{JOURNAL}/{self._n_parts:07d}"), self._quarantine()
+
+        def put() -> list[Path]:
+            for name in quarantine:
+                if name not in self._sizes:
+                    objects.put(self.at(name), self.folder / name)
+                    self._sizes[name] = -1
+            objects.put(part, data)
+            faults.point("journal.put")
+            return []
+
+        self._uploads.add(put)
+
+    def _quarantine(self) -> list[str]:
+        return [f"{QUARANTINE}/{path.name}" for path in sorted((self.folder / QUARANTINE).glob("*.txt"))]
+
+    def _closing_names(self) -> list[str]:
+        manifest = decoded_manifest((self.folder / MANIFEST).read_bytes(), MANIFEST)
+        return [file.file for file in manifest.closing_files]
+
+
+class _Uploads:
+    """A thread that puts one thing after another, in order; `taken` yields what is done, and raises what went wrong."""
+
+    def __init__(self) -> None:
+        self._waiting: queue.Queue[Callable[[], list[Path]] | None] = queue.Queue()
+        self._done: queue.Queue[list[Path] | Exception] = queue.Queue()
+        self._n_open = 0
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="tokenmill-put", daemon=True)
+        self._thread.start()
+
+    def add(self, put: Callable[[], list[Path]]) -> None:
+        self._n_open += 1
+        self._waiting.put(put)
+
+    def taken(self, on_wait: Callable[[], None] | None) -> list[Path] | None:
+        """The files of the next upload that is done; None where there is none, or none is left to wait for."""
+        while self._n_open:
+            try:
+                done = self._done.get(timeout=TICK_SECONDS if on_wait or self._n_open > MAX_WAITING else 0.001)
+            except queue.Empty:
+                if on_wait:
+                    on_wait()
+                elif self._n_open <= MAX_WAITING:
+                    return None
+                continue
+            self._n_open -= 1
+            if isinstance(done, Exception):
+                raise done
+            return done
+        return None
+
+    def close(self) -> None:
+        """Stop behind the upload that is under way."""
+        self._closing.set()
+        self._waiting.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        while (put := self._waiting.get()) is not None and not self._closing.is_set():
+            try:
+                self._done.put(put())
+            except Exception as error:
+                self._done.put(error)
+                return
+
+
+def scratch_folder(out: str, scratch: str | None) -> Path:
+    """The folder that stands in for an output in a store: always the same one for the same output."""
+    return scratch_root(scratch) / hashlib.sha256(out.encode()).hexdigest()[:24]
+
+
+def scratch_root(scratch: str | None) -> Path:
+    """Where scratch folders are: as asked, by variable, or in the user's cache folder."""
+    root = scratch or os.environ.get("TOKENMILL_SCRATCH")
+    if root is None:
+        cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+        root = str(Path(cache).expanduser() / "tokenmill")
+    return Path(root).absolute()
