@@ -19,6 +19,7 @@ from tokenmill.cli.inspect import inspect
 from tokenmill.cli.lists import formats, tokenizers
 from tokenmill.cli.plan import plan
 from tokenmill.cli.prepare import prepare
+from tokenmill.cli.push import push
 from tokenmill.cli.stats import stats
 from tokenmill.cli.status import status
 from tokenmill.cli.verify import verify
@@ -46,6 +47,7 @@ COMMANDS = (
     stats,
     convert,
     merge,
+    push,
     download,
     datasets,
     formats,

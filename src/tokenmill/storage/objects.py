@@ -209,7 +209,7 @@ def explained(address: Address, text: str) -> Exception:
     found = re.search(r"status code: (\d{3})", text) or re.search(r"status: (\d{3})", text)
     status, code = int(found[1]) if found else 0, re.search(r"<Code>(\w+)</Code>", text)
     what = code[1] if code else str(status)
-    if "169.254.169.254" in text or "metadata.google" in text or "MissingCredentials" in text:
+    if re.search(r"169\.254\.169\.254|metadata\.google|MissingCredentials|Account must be specified", text):
         return SourceError(f"no credentials for `{where}`", hint=CREDENTIALS[address.scheme])
     if what == "NoSuchBucket":
         return SourceError(f"there is no bucket `{where}`")
