@@ -13,11 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from tokenmill import __version__
 from tokenmill.assemble import in_unit_order, unit_stretches
-from tokenmill.batches import Documents, Tokens
+from tokenmill.batches import Documents, Tokens, text_array
 from tokenmill.encode import Beat, Job, wanted_documents
 from tokenmill.errors import OutputError, TokenmillError
 from tokenmill.executors import Mishap, executor_named
@@ -219,7 +218,7 @@ def row_group_spans(entry: Input, n_bytes: int, n_groups: int) -> list[Span]:
 def expected_ids(shards: Shards, text: str) -> npt.NDArray[np.unsignedinteger]:
     """What the reference makes of a text, with end-of-text where the recipe puts it."""
     recipe = shards.manifest.recipe
-    documents = Documents(pa.array([text], pa.large_string()), np.zeros(1, np.uint32), 1)
+    documents = Documents(text_array([text]), np.zeros(1, np.uint32), 1)
     tokens: Tokens = shards.tokenizer.reference.encode(documents)
     assert recipe.eot is not None
     return delimited(tokens, np.dtype(recipe_dtype(recipe)), recipe.eot, int(recipe.eot_token or 0)).ids

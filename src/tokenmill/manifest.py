@@ -264,10 +264,10 @@ def manifest_of(
             vocab_size=tokenizer.vocab_size,
             eot_token=None if recipe.eot_token is None else int(recipe.eot_token),
             dtype=DTYPES[shard_dtype(recipe)],
-            engine=tokenizer.reference.name if choice.use_reference else tokenizer.engine.name,
+            engine=choice.name,
             reason=choice.reason,
             n_checked_documents=sum(state.n_checked.values()),
-            versions={engine.name: engine.version for engine in (tokenizer.engine, tokenizer.reference)},
+            versions={choice.name: choice.version, tokenizer.reference.name: tokenizer.reference.version},
         ),
         totals=Totals(
             n_tokens=n_tokens,

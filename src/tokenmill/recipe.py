@@ -107,7 +107,7 @@ class RunOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     executor: ExecutorName = "processes"
     unit_bytes: int | None = None  # None: from the listing, see plan.py
     # Text in one call of the engine: small enough to stay in cache, large enough to make the call's cost vanish.
-    batch_bytes: int = 4_000_000
+    batch_bytes: int = 5_000_000
     # A worker that makes no progress for so long is replaced. The longest batch of the slowest engine takes seconds.
     stall_seconds: float = 300.0
     retry_excluded: bool = False  # try again what went to quarantine in an earlier run

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tokenmill.batches import arrow_array
 from tokenmill.errors import OutputError
 from tokenmill.reading import AnyShards
 from tokenmill.reading.files import Array
@@ -85,7 +86,7 @@ def bytes_decoder(tokenizer: Tokenizer) -> Callable[[Array], bytes] | None:
 
     def text_bytes(ids: Array) -> bytes:
         places = np.minimum(ids, tokenizer.vocab_size)  # beyond the vocabulary there is nothing
-        return bytes(table.take(pa.array(places)).buffers()[2] or b"")
+        return bytes(table.take(arrow_array(places)).buffers()[2] or b"")
 
     return text_bytes
 
