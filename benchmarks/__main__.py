@@ -20,8 +20,8 @@ from typing import Any
 
 from benchmarks.bench import Bench, new_bench
 from benchmarks.corpus import linked, parquet_files
-from benchmarks.environments import EnvironmentMissingError, python_of, versions
-from benchmarks.field import FIELD, ROOT
+from benchmarks.environments import ROOT, EnvironmentMissingError, python_of, versions
+from benchmarks.field import FIELD
 from benchmarks.machine import machine_facts
 from benchmarks.report import chart, target_table, whole_report
 from benchmarks.sections import SECTIONS, imports, measured_section
@@ -103,10 +103,10 @@ def facts(bench: Bench, given: Any) -> dict[str, Any]:
     command = f"python -m benchmarks {corpus} --rounds {given.rounds}{sections}{contenders}{others}"
     found = {}
     groups = {one.environment for one in FIELD if not given.contenders or one.name in given.contenders}
-    for group in sorted(groups if "field" in given.sections else {""}):
+    for group in sorted(groups if "field" in given.sections else {"tokenmill"}):
         try:
-            bench.say(f"environment {group or 'of this checkout'}")
-            found[group or "tokenmill"] = versions(group, python_of(group, bench.venvs))
+            bench.say(f"environment {group}")
+            found[group] = versions(group, python_of(group, bench.venvs))
         except EnvironmentMissingError as error:
             bench.say(str(error))
     return {

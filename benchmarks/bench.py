@@ -11,7 +11,8 @@ from pathlib import Path
 
 from benchmarks.contenders.protocol import DocumentIds
 from benchmarks.corpus import Corpus, first_difference, linked, parquet_files, reference_ids
-from benchmarks.field import our_llmc_ids, tokenmill
+from benchmarks.environments import python_of
+from benchmarks.field import Command, our_llmc_ids, tokenmill
 from benchmarks.measure import Case
 from benchmarks.vocabulary import write_vocabulary
 
@@ -35,6 +36,14 @@ class Bench:
     @property
     def vocabulary(self) -> Path:
         return self.work / "vocabulary"
+
+    @property
+    def python(self) -> Path:
+        """The interpreter that has tokenmill and nothing else."""
+        return python_of("tokenmill", self.venvs)
+
+    def tokenmill(self, *options: str) -> Command:
+        return tokenmill(self.python, *options)
 
     def right(self, corpus: Corpus | None = None, tokenizer: str = "gpt2") -> DocumentIds:
         """The reference's ids; made once."""
@@ -65,7 +74,7 @@ class Bench:
         return Case(
             name=name,
             title=title or name,
-            command=tokenmill(*given),
+            command=self.tokenmill(*given),
             source=corpus.form(kind),
             n_bytes=corpus.n_text_bytes,
             small_source=self.small.form(kind),

@@ -104,6 +104,8 @@ class Corpus:
 def linked(name: str, files: list[Path], work: Path) -> Corpus:
     """A corpus of files that lie elsewhere."""
     corpus = Corpus(name, work / name)
+    if corpus.parquet.exists():
+        return corpus
     corpus.parquet.mkdir(parents=True)
     for i, path in enumerate(files):
         (corpus.parquet / f"{i:05d}.parquet").symlink_to(path.resolve())

@@ -7,7 +7,6 @@ manifest and a document index.
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,36 +15,39 @@ import numpy as np
 
 from benchmarks.contenders.protocol import DocumentIds, llmc_ids, nanogpt_ids
 from benchmarks.corpus import Corpus, first_difference
-from benchmarks.environments import python_of
+from benchmarks.environments import ROOT, python_of
 from benchmarks.measure import Case
 
-ROOT = Path(__file__).parent.parent
+Command = Callable[[Path, Path], list[str]]  # source, out -> what to run
 
 
 @dataclass(frozen=True)
 class Contender:
     name: str
     title: str
-    environment: str = ""
+    environment: str
     reads: str = "parquet"
     script: str = ""  # of contenders/
     processes: int = 2
-    command: Callable[[Path, Path], list[str]] | None = None  # of ours: source, out -> what to run
+    command: Callable[[Path], Command] | None = None  # of ours: from the interpreter
     read: Callable[[Path], DocumentIds] | None = None
 
 
-def tokenmill(*options: str) -> Callable[[Path, Path], list[str]]:
-    start = [sys.executable, "-m", "tokenmill", "prepare"]
+def tokenmill(python: Path, *options: str) -> Command:
+    start = [str(python), "-m", "tokenmill", "prepare"]
     return lambda source, out: [*start, str(source), "-o", str(out / "out"), "--progress", "off", *options]
 
 
-def our_script(name: str, n: int) -> Callable[[Path, Path], list[str]]:
-    start = [sys.executable, "-m", f"tokenmill.scripts.{name}"]
-    return lambda source, out: [*start, "--input", str(source), "--num_proc", str(n), "--out", str(out / "out")]
+def prepare(*options: str) -> Callable[[Path], Command]:
+    return lambda python: tokenmill(python, *options)
 
 
-def flat(*workers: str) -> Callable[[Path, Path], list[str]]:
-    return tokenmill("--format", "llmc", "--val", "none", *workers)
+def our_script(name: str, n: int) -> Callable[[Path], Command]:
+    def command(python: Path) -> Command:
+        start = [str(python), "-m", f"tokenmill.scripts.{name}", "--num_proc", str(n)]
+        return lambda source, out: [*start, "--input", str(source), "--out", str(out / "out")]
+
+    return command
 
 
 def our_llmc_ids(out: Path) -> DocumentIds:
@@ -56,21 +58,48 @@ def our_nanogpt_ids(out: Path) -> DocumentIds:
     return nanogpt_ids(out / "out")
 
 
+FLAT = ("--format", "llmc", "--val", "none")
 FIELD = (
     Contender("engine", "the bare engine in memory (gigatoken, 1 thread)", "plain", script="engine", processes=1),
-    Contender("tokenmill-1", "**tokenmill**, 1 worker", command=flat("--workers", "1"), read=our_llmc_ids),
-    Contender("tokenmill-2", "**tokenmill**, 2 workers", command=flat("--workers", "2"), read=our_llmc_ids),
+    Contender(
+        "tokenmill-1",
+        "**tokenmill**, 1 worker",
+        "tokenmill",
+        command=prepare(*FLAT, "--workers", "1"),
+        read=our_llmc_ids,
+    ),
+    Contender(
+        "tokenmill-2",
+        "**tokenmill**, 2 workers",
+        "tokenmill",
+        command=prepare(*FLAT, "--workers", "2"),
+        read=our_llmc_ids,
+    ),
     Contender(
         "tokenmill-nanogpt",
         "**tokenmill**, 2 workers, nanoGPT's shuffled files",
-        command=tokenmill("--workers", "2"),
+        "tokenmill",
+        command=prepare("--workers", "2"),
         read=our_nanogpt_ids,
     ),
-    Contender("prepare-1", "our `prepare.py --num_proc 1`", command=our_script("prepare", 1), read=our_nanogpt_ids),
-    Contender("prepare-2", "our `prepare.py --num_proc 2`", command=our_script("prepare", 2), read=our_nanogpt_ids),
+    Contender(
+        "prepare-1",
+        "our `prepare.py --num_proc 1`",
+        "scripts",
+        command=our_script("prepare", 1),
+        read=our_nanogpt_ids,
+    ),
+    Contender(
+        "prepare-2",
+        "our `prepare.py --num_proc 2`",
+        "scripts",
+        command=our_script("prepare", 2),
+        read=our_nanogpt_ids,
+    ),
     Contender(
         "prepare-fineweb",
         "our `prepare_fineweb.py --num_proc 2`",
+        "tokenmill",
         command=our_script("prepare_fineweb", 2),
         read=our_nanogpt_ids,
     ),
@@ -92,9 +121,8 @@ def contender_case(
     contender: Contender, corpus: Corpus, small: Corpus, right: DocumentIds, vocabulary: Path, venvs: Path
 ) -> Case:
     """A contender on a corpus, as something to be measured."""
-    command = contender.command
-    if command is None:
-        command = script_command(contender, python_of(contender.environment, venvs), vocabulary)
+    python = python_of(contender.environment, venvs)
+    command = contender.command(python) if contender.command else script_command(contender, python, vocabulary)
 
     def check(out: Path) -> str | None:
         read = contender.read or (lambda out: read_by_script(command, out))
@@ -113,13 +141,13 @@ def contender_case(
     )
 
 
-def script_command(contender: Contender, python: Path, vocabulary: Path) -> Callable[[Path, Path], list[str]]:
+def script_command(contender: Contender, python: Path, vocabulary: Path) -> Command:
     start = [str(python), "-m", f"benchmarks.contenders.{contender.script}"]
     options = ["--processes", str(contender.processes), "--vocabulary", str(vocabulary)]
     return lambda source, out: [*start, str(source), str(out), *options]
 
 
-def read_by_script(command: Callable[[Path, Path], list[str]], out: Path) -> DocumentIds:
+def read_by_script(command: Command, out: Path) -> DocumentIds:
     """Have a contender's script read its own output."""
     file = out.parent / "ids.npz"
     subprocess.run([*command(out, out), "--ids", str(file)], check=True, cwd=ROOT, capture_output=True)

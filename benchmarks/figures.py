@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import nan
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -37,11 +38,18 @@ def start_up(record: Record, what: str) -> Figure | None:
 
 
 def rate(record: Record, what: str = "cpu_seconds") -> Figure:
-    """MB a second with start-up set apart: what the small job took is taken off, and its bytes too."""
+    """MB a second with start-up set apart: what the small job took is taken off, and its bytes too.
+
+    NaN where that leaves nothing: the job is too short to tell.
+    """
     small = start_up(record, what)
     n_bytes = record["n_bytes"] - (record["n_small_bytes"] if small else 0)
-    seconds = [one[what] - (small.median if small else 0.0) for one in record["rounds"]]
-    return figure([n_bytes / 1e6 / max(one, 1e-9) for one in seconds])
+    seconds = taken(record, what)
+    if small:
+        seconds = Figure(*(one - small.median for one in seconds))
+    if seconds.least <= 0:
+        return Figure(nan, nan, nan)
+    return Figure(*(n_bytes / 1e6 / one for one in (seconds.median, seconds.greatest, seconds.least)))
 
 
 def is_measured(record: Record | None) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -81,12 +82,13 @@ def machine(results: dict[str, Any]) -> str:
 def summary(results: dict[str, Any]) -> str:
     """The README's: the chart, a short table, and what it was measured on."""
     field = results["sections"].get("field", {})
-    if not is_measured(field.get(OURS)):
+    if not is_measured(field.get(OURS)) or isnan(rate(field[OURS]).median):
         return ""
     ours = rate(field[OURS]).median
     rows = [
-        [record["title"], f"{rate(record).median:.3g}", f"{ours / rate(record).median:.3g}", peak(record)]
+        [record["title"], three_digits(rate(record)), f"{ours / rate(record).median:.3g}", peak(record)]
         for _, record in ranked(field)
+        if not isnan(rate(record).median)
     ]
     heads = ["", "MB of text per CPU second", "tokenmill is so many times as fast", "peak MB"]
     image = f"![MB of text per CPU second, each contender]({CHART})"
@@ -97,13 +99,14 @@ def summary(results: dict[str, Any]) -> str:
 def ranked(field: dict[str, Record]) -> list[tuple[str, Record]]:
     """Those that were measured, the fastest first."""
     found = [(name, record) for name, record in field.items() if is_measured(record)]
-    return sorted(found, key=lambda pair: -rate(pair[1]).median)
+    return sorted(found, key=lambda pair: -rate(pair[1]).median if rate(pair[1]).median > 0 else 0.0)
 
 
 def chart(results: dict[str, Any]) -> str:
     bars = [
         Bar(record["title"].replace("*", "").replace("`", ""), rate(record).median, kind_of(name))
         for name, record in ranked(results["sections"].get("field", {}))
+        if not isnan(rate(record).median)
     ]
     return bars_svg("MB of text per CPU second of the whole process tree, start-up set apart", bars)
 
@@ -178,7 +181,7 @@ def figures(record: Record) -> list[str]:
     small_cpu, small_wall = start_up(record, "cpu_seconds"), start_up(record, "wall_seconds")
     last = record["first_run"]
     return [
-        f"{rate(record).median:.3g}",
+        three_digits(rate(record)),
         with_spread(taken(record, "cpu_seconds")),
         with_spread(taken(record, "wall_seconds")),
         peak(record),
@@ -187,6 +190,10 @@ def figures(record: Record) -> list[str]:
         f"{small_cpu.median:.2f}" if small_cpu else "-",
         f"{small_wall.median:.2f}" if small_wall else "-",
     ]
+
+
+def three_digits(found: Figure) -> str:
+    return "too short to tell" if isnan(found.median) else f"{found.median:.3g}"
 
 
 def with_spread(found: Figure) -> str:

@@ -19,7 +19,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -30,12 +29,11 @@ from benchmarks.bench import Bench
 from benchmarks.contenders.protocol import DocumentIds, divided
 from benchmarks.corpus import first_difference
 from benchmarks.environments import EnvironmentMissingError
-from benchmarks.field import FIELD, contender_case, our_llmc_ids, our_nanogpt_ids, tokenmill
+from benchmarks.field import FIELD, FLAT, Command, contender_case, our_llmc_ids, our_nanogpt_ids
 from benchmarks.figures import Record
 from benchmarks.measure import Case, measured_cases
 from benchmarks.ways import ways_cases
 
-FLAT = ("--format", "llmc", "--val", "none")
 SIZES = (1, 2, 4, 8)
 
 
@@ -110,7 +108,7 @@ def sizes(bench: Bench) -> list[Case]:
         case = Case(
             name=f"{n}x",
             title=f"{n} times the files",
-            command=tokenmill(*FLAT, "--workers", "2"),
+            command=bench.tokenmill(*FLAT, "--workers", "2"),
             source=corpus.parquet,
             n_bytes=bench.corpus.n_text_bytes * n,
             small_source=bench.small.parquet,
@@ -128,16 +126,20 @@ def repeated(right: DocumentIds, n: int) -> Callable[[Path], str | None]:
 
 
 def workers(bench: Bench) -> list[Case]:
-    return [bench.prepare_case(f"{n} workers", *FLAT, "--workers", str(n)) for n in (1, 2)]
+    return [bench.prepare_case(counted(n), *FLAT, "--workers", str(n)) for n in (1, 2)]
+
+
+def counted(n: int) -> str:
+    return "1 worker" if n == 1 else f"{n} workers"
 
 
 def start(bench: Bench) -> list[Case]:
     right = bench.right(bench.small)
     return [
         Case(
-            name=f"{n} workers",
-            title=f"1 MB, {n} workers",
-            command=tokenmill(*FLAT, "--workers", str(n)),
+            name=counted(n),
+            title=f"1 MB, {counted(n)}",
+            command=bench.tokenmill(*FLAT, "--workers", str(n)),
             source=bench.small.parquet,
             n_bytes=bench.small.n_text_bytes,
             check=lambda out: first_difference(right, our_llmc_ids(out)),
@@ -149,7 +151,7 @@ def start(bench: Bench) -> list[Case]:
 def imports(bench: Bench) -> dict[str, dict[str, float]]:
     """Seconds of imports in the parent and in a worker, by package: `python -X importtime` of each."""
     out = bench.work / "imports"
-    command = [*tokenmill(*FLAT, "--workers", "1")(bench.small.parquet, out)]
+    command = [*bench.tokenmill(*FLAT, "--workers", "1")(bench.small.parquet, out)]
     parent = [command[0], "-X", "importtime", *command[1:]]
     worker = [
         command[0],
@@ -175,7 +177,7 @@ def import_seconds(command: list[str]) -> dict[str, float]:
 def verify(bench: Bench) -> list[Case]:
     """On the corpus 4 times over, so that start-up is not all there is."""
     made, small = finished(bench, "verified", 4), finished(bench, "verified-small", 0)
-    ours = [sys.executable, "-m", "tokenmill", "verify", "--checksums-only"]
+    ours = [str(bench.python), "-m", "tokenmill", "verify", "--checksums-only"]
     sums = "cd {} && sha256sum --quiet -c SHA256SUMS"
     shared = {"source": made, "n_bytes": size(made), "small_source": small, "n_small_bytes": size(small)}
     return [
@@ -190,7 +192,7 @@ def convert(bench: Bench) -> list[Case]:
         Case(
             name=f"llmc to {target}",
             title=f"llmc to {target}",
-            command=converter(target),
+            command=converter(bench, target),
             source=made,
             n_bytes=bench.corpus.n_text_bytes,
             small_source=small,
@@ -200,8 +202,8 @@ def convert(bench: Bench) -> list[Case]:
     ]
 
 
-def converter(target: str) -> Callable[[Path, Path], list[str]]:
-    start = [sys.executable, "-m", "tokenmill", "convert"]
+def converter(bench: Bench, target: str) -> Command:
+    start = [str(bench.python), "-m", "tokenmill", "convert"]
     return lambda source, out: [*start, str(source), "-o", str(out / "out"), "--format", target]
 
 
@@ -209,7 +211,7 @@ def finished(bench: Bench, name: str, times: int) -> Path:
     """An output of `prepare`, of the small corpus for 0."""
     corpus = bench.corpus.times(times) if times > 1 else bench.corpus if times else bench.small
     out = bench.work / name
-    subprocess.run(tokenmill(*FLAT, "-q")(corpus.parquet, out), check=True)
+    subprocess.run(bench.tokenmill(*FLAT, "-q")(corpus.parquet, out), check=True)
     return out / "out"
 
 
@@ -220,9 +222,9 @@ def size(folder: Path) -> int:
 def resume(bench: Bench) -> list[Case]:
     """The unit of a small corpus is the whole of it, so the corpus 4 times over."""
     corpus = bench.corpus.times(4)
-    base = {"command": tokenmill(*FLAT, "--workers", "2"), "source": corpus.parquet}
+    base = {"command": bench.tokenmill(*FLAT, "--workers", "2"), "source": corpus.parquet}
     n_bytes = bench.corpus.n_text_bytes * 4
-    n_units = int(subprocess.check_output(plan_units(corpus.parquet), text=True))
+    n_units = int(subprocess.check_output(plan_units(bench, corpus.parquet), text=True))
 
     def run(out: Path, fault: str = "") -> None:
         env = os.environ | ({"TOKENMILL_FAULT": fault} if fault else {})
@@ -242,12 +244,12 @@ def resume(bench: Bench) -> list[Case]:
     ]
 
 
-def plan_units(source: Path) -> list[str]:
+def plan_units(bench: Bench, source: Path) -> list[str]:
     code = (
         "import sys; from tokenmill.plan import plan_units; from tokenmill.recipe import Recipe;"
         "print(len(plan_units(Recipe(sources=(sys.argv[1],)).resolve(), None).units))"
     )
-    return [sys.executable, "-c", code, str(source)]
+    return [str(bench.python), "-c", code, str(source)]
 
 
 SECTIONS: dict[str, Callable[[Bench], list[Case]] | None] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isnan
 from typing import Any, NamedTuple
 
 from benchmarks.figures import Record, is_measured, rate, taken
@@ -37,7 +38,7 @@ def checks(results: dict[str, Any]) -> list[Check]:
     field, sizes = sections.get("field", {}), sections.get("sizes", {})
     rows = [against(field, name, least) for name, least in AT_LEAST.items()]
     rows += [
-        at_least("2 workers against 1, wall time", 1.7, sections.get("workers", {}), "2 workers", "1 workers", wall),
+        at_least("2 workers against 1, wall time", 1.7, sections.get("workers", {}), "2 workers", "1 worker", wall),
         at_most("CPU per MB, 8 times the files against 1", FLAT_WITHIN, sizes, "8x", "1x", cost),
         at_most("peak memory, 8 times the files against 1", FLAT_WITHIN, sizes, "8x", "1x", peak_bytes),
         at_most("shuffled against corpus order", 1.4, sections.get("shuffle", {}), "shuffled", "corpus order", cost),
@@ -69,7 +70,8 @@ def peak_bytes(record: Record) -> float:
 def ratio(section: dict[str, Record], name: str, other: str, what: Callable[[Record], float]) -> float | None:
     if not (is_measured(section.get(name)) and is_measured(section.get(other))):
         return None
-    return what(section[name]) / what(section[other])
+    found = what(section[name]) / what(section[other])
+    return None if isnan(found) else found
 
 
 def at_least(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.bench import Bench
 from benchmarks.contenders.protocol import nanogpt_ids
 from benchmarks.corpus import first_difference
-from benchmarks.field import FIELD, ROOT, contender_case
+from benchmarks.environments import ROOT, python_of
+from benchmarks.field import FIELD, contender_case
 from benchmarks.measure import Case
 from tokenmill.doctor.patches import script_patch
 
@@ -21,12 +21,12 @@ SCRIPTS = ("prepare-1", "prepare-2", "prepare-fineweb")
 
 def ways_cases(bench: Bench) -> list[Case]:
     """The script, its three patched forms, and the drop-in scripts."""
-    right = bench.right()
+    right, python = bench.right(), python_of("scripts", bench.venvs)
     patched = [
         Case(
             name=name,
             title=name,
-            command=lambda source, out: [sys.executable, str(out / "prepare.py")],
+            command=lambda source, out: [str(python), str(out / "prepare.py")],
             source=bench.corpus.parquet,
             n_bytes=bench.corpus.n_text_bytes,
             check=lambda out: first_difference(right, nanogpt_ids(out)),

@@ -1,5 +1,7 @@
 """litdata's `optimize` with TokensLoader: a function that yields the ids of each document of a file, with tiktoken."""
 
+import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,14 +29,20 @@ def run(task: Task) -> None:
         output_dir=str(task.out),
         chunk_bytes="64MB",
         num_workers=min(task.processes, len(task.files)),
-        reorder_files=False,
+        keep_data_ordered=True,
         item_loader=litdata.TokensLoader(),
     )
 
 
 def read(out: Path) -> DocumentIds:
-    blocks = litdata.StreamingDataset(str(out), item_loader=litdata.TokensLoader(block_size=1))
-    return divided(np.array([int(block) for block in blocks], dtype=np.uint16))
+    """Each chunk is a count, the places of its items and their end, uint32 each, and then the items."""
+    chunks = json.loads((out / "index.json").read_text())["chunks"]
+    found = []
+    for name in sorted((chunk["filename"] for chunk in chunks), key=lambda name: [*map(int, re.findall(r"\d+", name))]):
+        raw = (out / name).read_bytes()
+        first = int(np.frombuffer(raw, "<u4", 1, 4)[0])
+        found.append(np.frombuffer(raw, "<u2", offset=first))
+    return divided(np.concatenate(found))
 
 
 if __name__ == "__main__":
