@@ -179,6 +179,6 @@ def first_difference(right: DocumentIds, found: DocumentIds) -> str | None:
 
 def digest(ids: DocumentIds) -> str:
     """SHA-256 of the lengths of all documents and their ids."""
-    whole = hashlib.sha256(np.ascontiguousarray(ids.lengths, dtype="<i8"))
-    whole.update(np.ascontiguousarray(ids.ids, dtype="<u4"))
+    whole = hashlib.sha256(ids.lengths.astype("<i8").tobytes())
+    whole.update(ids.ids.astype("<u4").tobytes())
     return whole.hexdigest()

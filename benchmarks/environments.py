@@ -54,7 +54,7 @@ def python_of(group: str, folder: Path) -> Path:
         return python
     venv.create(place, with_pip=True, clear=True)
     this = ["--editable", str(ROOT)] if ENVIRONMENTS[group][: len(OURS)] == OURS else []
-    install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     done = subprocess.run([*install, *ENVIRONMENTS[group], *this], capture_output=True, text=True)
     if done.returncode:
         errors = [line for line in done.stderr.splitlines() if "error" in line.lower()] or done.stderr.splitlines()

@@ -78,7 +78,7 @@ def measured_cases(
     records: dict[str, dict[str, Any]] = {}
     good = []
     for case in cases:
-        record = {
+        record: dict[str, Any] = {
             "title": case.title,
             "n_bytes": case.n_bytes,
             "n_small_bytes": case.n_small_bytes,

@@ -21,6 +21,7 @@ import re
 import subprocess
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -166,12 +167,13 @@ def imports(bench: Bench) -> dict[str, dict[str, float]]:
 
 def import_seconds(command: list[str]) -> dict[str, float]:
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    seconds: Counter[str] = Counter()
+    micros: Counter[str] = Counter()
     for line in done.stderr.splitlines():
         if match := re.match(r"import time:\s+(\d+) \|\s+\d+ \|\s+([\w.]+)", line):
-            seconds[match[2].split(".")[0]] += int(match[1]) / 1e6
-    most = dict(seconds.most_common(12))
-    return most | {"all others": sum(seconds.values()) - sum(most.values())}
+            micros[match[2].split(".")[0]] += int(match[1])
+    most = dict(micros.most_common(12))
+    others = sum(micros.values()) - sum(most.values())
+    return {name: one / 1e6 for name, one in [*most.items(), ("all others", others)]}
 
 
 def verify(bench: Bench) -> list[Case]:
@@ -179,10 +181,23 @@ def verify(bench: Bench) -> list[Case]:
     made, small = finished(bench, "verified", 4), finished(bench, "verified-small", 0)
     ours = [str(bench.python), "-m", "tokenmill", "verify", "--checksums-only"]
     sums = "cd {} && sha256sum --quiet -c SHA256SUMS"
-    shared = {"source": made, "n_bytes": size(made), "small_source": small, "n_small_bytes": size(small)}
+    case = Case(
+        name="verify",
+        title="`tokenmill verify --checksums-only`",
+        command=lambda source, out: [*ours, str(source)],
+        source=made,
+        n_bytes=size(made),
+        small_source=small,
+        n_small_bytes=size(small),
+    )
     return [
-        Case("verify", "`tokenmill verify --checksums-only`", lambda source, out: [*ours, str(source)], **shared),
-        Case("sha256sum", "`sha256sum -c`", lambda source, out: ["sh", "-c", sums.format(source)], **shared),
+        case,
+        replace(
+            case,
+            name="sha256sum",
+            title="`sha256sum -c`",
+            command=lambda source, out: ["sh", "-c", sums.format(source)],
+        ),
     ]
 
 
@@ -222,25 +237,30 @@ def size(folder: Path) -> int:
 def resume(bench: Bench) -> list[Case]:
     """The unit of a small corpus is the whole of it, so the corpus 4 times over."""
     corpus = bench.corpus.times(4)
-    base = {"command": bench.tokenmill(*FLAT, "--workers", "2"), "source": corpus.parquet}
-    n_bytes = bench.corpus.n_text_bytes * 4
     n_units = int(subprocess.check_output(plan_units(bench, corpus.parquet), text=True))
+    command = bench.tokenmill(*FLAT, "--workers", "2")
+    case = Case(
+        name="from nothing",
+        title="a run from nothing",
+        command=command,
+        source=corpus.parquet,
+        n_bytes=bench.corpus.n_text_bytes * 4,
+    )
 
     def run(out: Path, fault: str = "") -> None:
         env = os.environ | ({"TOKENMILL_FAULT": fault} if fault else {})
-        command = [*base["command"](corpus.parquet, out), "-q"]
-        subprocess.run(command, env=env, start_new_session=True, check=not fault, capture_output=True)
+        given = [*command(corpus.parquet, out), "-q"]
+        subprocess.run(given, env=env, start_new_session=True, check=not fault, capture_output=True)
 
     return [
-        Case("from nothing", "a run from nothing", n_bytes=n_bytes, **base),
-        Case(
-            "from half",
-            "a run killed when half of the units were done, gone on with",
-            n_bytes=n_bytes,
+        case,
+        replace(
+            case,
+            name="from half",
+            title="a run killed when half of the units were done, gone on with",
             before=lambda source, out: run(out, f"unit.receipt-synced:{max(1, n_units // 2)}"),
-            **base,
         ),
-        Case("finished", "a finished run, run again", n_bytes=n_bytes, before=lambda source, out: run(out), **base),
+        replace(case, name="finished", title="a finished run, run again", before=lambda source, out: run(out)),
     ]
 
 
