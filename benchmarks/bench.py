@@ -91,7 +91,7 @@ def new_bench(given: Path, work: Path, venvs: Path, rounds: int, *, quick: bool)
     if not files:
         raise SystemExit(f"no Parquet files in {given}")
     corpus = linked("corpus", files, work)
-    small = corpus.first("small", SMALL_BYTES)
+    small = corpus.first("small", SMALL_BYTES, n_files=2)  # work for two processes
     if quick:
         corpus = corpus.first("quick", QUICK_BYTES, n_files=3)
     return Bench(work=work, venvs=venvs, rounds=rounds, corpus=corpus, small=small)
