@@ -91,8 +91,8 @@ def measured_cases(
             record["n_out_bytes"] = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
             record["wrong"] = case.check(out) if case.check else None
             record["checked"] = case.check is not None
-        except CaseError as error:
-            record["wrong"] = str(error)
+        except Exception as error:  # an output that cannot be read is wrong too
+            record["wrong"] = f"{type(error).__name__}: {error}"
         if record["wrong"] is None:
             good.append(case)
         say(f"{case.name}: {record['wrong'] or 'checked'}" if case.check else f"{case.name}: ran")
@@ -100,10 +100,17 @@ def measured_cases(
     for number in range(rounds):
         for case in good if number % 2 == 0 else reversed(good):
             record = records[case.name]
-            record["rounds"].append(run(case, case.source))
-            if case.small_source:
-                record["small_rounds"].append(run(case, case.small_source))
-            last = record["rounds"][-1]
+            if record["wrong"] is not None:
+                continue
+            try:
+                last = run(case, case.source)
+                small = run(case, case.small_source) if case.small_source else None
+            except CaseError as error:  # hours of other rounds are not lost for it
+                record["wrong"] = f"round {number + 1}: {error}"
+                say(f"{case.name}: {record['wrong']}")
+                continue
+            record["rounds"].append(last)
+            record["small_rounds"] += [small] if small else []
             say(f"round {number + 1}: {case.name} {last['wall_seconds']:.2f} s, {last['cpu_seconds']:.2f} CPU s")
     shutil.rmtree(out, ignore_errors=True)
     return records

@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from dataclasses import replace
 from math import isnan
 from pathlib import Path
 
@@ -150,14 +151,26 @@ def test_a_contender_with_wrong_ids_gets_no_figure(tmp_path):
         )
 
     broken = Case("broken", "broken", lambda source, out: ["false"], tmp_path, 10**6)
-    records = measured_cases([case("good", [1, 2, EOT]), case("wrong", [1, 3, EOT]), broken], 2, tmp_path / "work")
+    silent = replace(case("silent", []), command=lambda source, out: ["true"])
+    cases = [case("good", [1, 2, EOT]), case("wrong", [1, 3, EOT]), broken, silent]
+    records = measured_cases(cases, 2, tmp_path / "work")
     assert len(records["good"]["rounds"]) == 2
     assert records["good"]["wrong"] is None
     assert records["wrong"]["rounds"] == []
     assert "document 0 differs at token 1" in records["wrong"]["wrong"]
     assert "exit code 1" in records["broken"]["wrong"]
+    assert "FileNotFoundError" in records["silent"]["wrong"]
     page = whole_report(results_of(field=records))
     assert "wrong or not there: document 0 differs at token 1: [3], not [2]" in page
+
+
+def test_a_contender_that_fails_in_a_later_round_does_not_end_the_benchmark(tmp_path):
+    code = "import pathlib, sys; p = pathlib.Path(sys.argv[1]); n = p.exists(); p.touch(); sys.exit(n)"
+    failing = Case("it", "it", lambda source, out: [sys.executable, "-c", code, str(source / "seen")], tmp_path, 1)
+    steady = Case("other", "other", lambda source, out: ["true"], tmp_path, 1)
+    records = measured_cases([failing, steady], 2, tmp_path / "work")
+    assert records["it"]["wrong"].startswith("round 1: exit code 1")
+    assert len(records["other"]["rounds"]) == 2
 
 
 def test_a_contender_may_time_a_stretch_of_itself(tmp_path):
