@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-ways test-formats test-remote test-faults torture torture-peers lint types package test-consumers test-unicode fuzz memory clean
+.PHONY: demo test test-ways test-formats test-remote test-faults torture torture-peers lint types package test-consumers test-unicode fuzz memory bench clean
 
 demo: .venv/installed
 	rm -rf out
@@ -84,6 +84,11 @@ fuzz: .venv/tests
 memory: .venv/installed
 	$(BIN)/python -m benchmarks.memory $(CORPUS)
 
+# Every contender on the same files, and how our cost grows: make bench CORPUS=folder OPTIONS="--rounds 3"
+# The contenders' environments are made once, in .venv-bench-*: 5 GB of them.
+bench: .venv/installed
+	$(BIN)/python -m benchmarks $(CORPUS) $(OPTIONS)
+
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --editable .
@@ -98,4 +103,4 @@ memory: .venv/installed
 	touch $@
 
 clean:
-	rm -rf .venv .venv-package .venv-peers .venv-consumers .venv-streaming out dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-bench-* .venv-package .venv-peers .venv-consumers .venv-streaming out dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
