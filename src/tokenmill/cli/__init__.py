@@ -20,6 +20,7 @@ from tokenmill.cli.prepare import prepare
 from tokenmill.cli.stats import stats
 from tokenmill.cli.status import status
 from tokenmill.cli.verify import verify
+from tokenmill.cli.view import view
 from tokenmill.errors import TokenmillError
 
 
@@ -35,7 +36,7 @@ def cli() -> None:
     """
 
 
-for command in (prepare, plan, status, verify, inspect, stats, convert, merge, formats, tokenizers, doctor):
+for command in (prepare, plan, status, verify, inspect, stats, view, convert, merge, formats, tokenizers, doctor):
     cli.add_command(command)
 
 

@@ -126,7 +126,7 @@ class Locator:
             before = file
         # The stream may begin inside a document, which is number 0 then.
         self.n_heads = int(self.edges[-1] > 0 and self._begun_at(0) is None)
-        self._firsts = [self.n_heads]  # the number of the first document that begins in each file, as far as known
+        self.firsts = [self.n_heads]  # the number of the first document that begins in each file, as far as known
         self.count(0)
 
     @property
@@ -136,12 +136,12 @@ class Locator:
     @property
     def n_documents(self) -> int | None:
         """How many there are; None before all are counted."""
-        return self._firsts[-1] if len(self._firsts) > len(self.tables) else None
+        return self.firsts[-1] if len(self.firsts) > len(self.tables) else None
 
     @property
     def n_counted_tokens(self) -> int:
         """How much of the stream is counted, from its beginning."""
-        i = len(self._firsts) - 1
+        i = len(self.firsts) - 1
         if i == len(self.tables):
             return self.n_tokens
         table = self.tables[i]
@@ -152,12 +152,12 @@ class Locator:
         """Count on for about so long; whether all is counted then."""
         until = monotonic() + seconds
         while self.n_documents is None:
-            table = self.tables[len(self._firsts) - 1]
+            table = self.tables[len(self.firsts) - 1]
             while isinstance(table, ScannedStarts) and not table.is_counted:
                 if monotonic() >= until:
                     return False
                 table.count_block()
-            self._firsts.append(self._firsts[-1] + len(table))
+            self.firsts.append(self.firsts[-1] + len(table))
         return True
 
     def document(self, number: int) -> Located | None:
@@ -166,10 +166,10 @@ class Locator:
             raise IndexError(number)
         if number < self.n_heads:
             return Located(number, 0, self._next_start(-1), 0, None)
-        i = bisect_right(self._firsts, number) - 1
-        if i >= len(self.tables) or number - self._firsts[i] >= len(self.tables[i]):
+        i = bisect_right(self.firsts, number) - 1
+        if i >= len(self.tables) or number - self.firsts[i] >= len(self.tables[i]):
             return None
-        ordinal = number - self._firsts[i]
+        ordinal = number - self.firsts[i]
         start = self.tables[i].start_of(ordinal)
         return Located(number, self.edges[i] + start, self._stop(i, ordinal, start), i, ordinal)
 
@@ -183,7 +183,7 @@ class Locator:
         i, start = begun
         n_until = self.tables[i].n_until(start)
         ordinal = None if n_until is None else n_until - 1
-        number = self._firsts[i] + ordinal if ordinal is not None and i < len(self._firsts) else None
+        number = self.firsts[i] + ordinal if ordinal is not None and i < len(self.firsts) else None
         return Located(number, self.edges[i] + start, self._stop(i, ordinal, start), i, ordinal)
 
     def source(self, found: Located) -> dict[str, int] | None:
