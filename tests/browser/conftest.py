@@ -96,7 +96,7 @@ def open_page(chromium):
         contexts.append(context)
         page = context.new_page()
         own = url.split("/")[2]
-        page.on("console", lambda message: message.type in ("error", "warning") and complaints.append(message.text))
+        page.on("console", lambda message: complaints.append(message.text) if is_complaint(message) else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("request", lambda request: complaints.append(request.url) if leaves(request.url, own) else None)
         page.goto(url)
@@ -106,6 +106,11 @@ def open_page(chromium):
     for context in contexts:
         context.close()
     assert not complaints
+
+
+def is_complaint(message) -> bool:
+    """A question that the server refuses in words is none."""
+    return message.type in ("error", "warning") and "status of 400" not in message.text
 
 
 def leaves(url: str, own: str) -> bool:

@@ -2,7 +2,7 @@
 
 import { ask, byId, counted, element, number, wasStopped } from "./api.js";
 import { current, onDocument, say } from "./document.js";
-import { appendPieces } from "./tokens.js";
+import { appendPieces, watchTokens } from "./tokens.js";
 
 let comparing = new AbortController();
 
@@ -27,7 +27,9 @@ function sideOf(side, other, bytes) {
   const mine = spans(side.pieces);
   const theirs = spans(other.pieces);
   const known = mine && theirs && new Set(theirs);
-  const text = element("div", { class: "text" });
+  const label = `Text of the document, tokens of ${side.tokenizer}. Arrow keys go from token to token, Escape leaves.`;
+  const text = element("div", { class: "text", role: "group", tabindex: "0", "aria-label": label });
+  watchTokens(text);
   let i = 0;
   appendPieces(text, side.pieces, 0, () => (known && known.has(mine[i++]) ? "" : "differs"));
   const rate = side.n_tokens ? ` (${(bytes / side.n_tokens).toFixed(2)} bytes a token)` : "";

@@ -29,5 +29,5 @@ export function watchJumps(overview) {
   onSubmit("jump-source", goToSource);
   byId("jump-source").hidden = !overview.n_sources;
   byId("sources").append(...overview.sources.map((path) => element("option", { value: path })));
-  if (overview.sources.length === 1) byId("source-file").value = overview.sources[0];
+  if (overview.sources.length === 1) byId("source-file").value = overview.sources[0].split("/").at(-1);
 }

@@ -12,7 +12,7 @@ function bar(share) {
   svg.setAttribute("preserveAspectRatio", "none");
   svg.setAttribute("aria-hidden", "true");
   const rect = document.createElementNS(SVG, "rect");
-  rect.setAttribute("width", String(Math.max(1, 100 * share)));
+  rect.setAttribute("width", String(share ? Math.max(1, 100 * share) : 0));
   rect.setAttribute("height", "10");
   svg.append(rect);
   return svg;

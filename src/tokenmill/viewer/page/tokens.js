@@ -14,7 +14,7 @@ function sign(character) {
     code < 0x20 ? String.fromCodePoint(0x2400 + code)
     : code === 0x7f ? "\u2421"
     : `U+${code.toString(16).toUpperCase().padStart(4, "0")}`;
-  return [element("span", { class: "sign code" }, shown)];
+  return [element("span", { class: "sign code", dir: "ltr" }, shown)];
 }
 
 function visible(text) {
@@ -45,7 +45,9 @@ export function appendPieces(into, some, place, mark = () => "") {
     const classes = `token ${color}${kind === "unknown" ? " unknown" : ""}${ids.length > 1 ? " several" : ""} ${mark(piece, place)}`;
     const lines = text.split("\n");
     lines.forEach((line, i) => {
-      const span = element("span", { class: classes.trim(), "data-place": place }, ...visible(line));
+      const attributes = { class: classes.trim(), "data-place": place };
+      if (kind !== "text") attributes.dir = "ltr"; // or it would decide the direction of the line
+      const span = element("span", attributes, ...visible(line));
       if (i < lines.length - 1) span.append(element("span", { class: "sign", "aria-hidden": "true" }, "↵"));
       pieces.set(span, { piece, place });
       if (span.hasChildNodes()) lastLine(into).append(span);
