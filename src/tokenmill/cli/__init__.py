@@ -17,6 +17,7 @@ from tokenmill.cli.inspect import inspect
 from tokenmill.cli.lists import formats, tokenizers
 from tokenmill.cli.plan import plan
 from tokenmill.cli.prepare import prepare
+from tokenmill.cli.report import report
 from tokenmill.cli.stats import stats
 from tokenmill.cli.status import status
 from tokenmill.cli.verify import verify
@@ -36,7 +37,21 @@ def cli() -> None:
     """
 
 
-for command in (prepare, plan, status, verify, inspect, stats, view, convert, merge, formats, tokenizers, doctor):
+for command in (
+    prepare,
+    plan,
+    status,
+    verify,
+    inspect,
+    stats,
+    report,
+    view,
+    convert,
+    merge,
+    formats,
+    tokenizers,
+    doctor,
+):
     cli.add_command(command)
 
 

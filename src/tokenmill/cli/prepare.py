@@ -13,6 +13,7 @@ import click
 from tokenmill.cli.display import progress_display
 from tokenmill.cli.options import recipe_from_flags, recipe_options
 from tokenmill.cli.plan import show_forecast
+from tokenmill.cli.report import REPORT
 from tokenmill.cli.signals import stoppable
 from tokenmill.cli.words import count, duration, eot_place, order_of, plural, size
 from tokenmill.errors import TokenmillError
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 )
 @click.option("--allow-excluded", is_flag=True, help="Exit with 0, not 4, when documents went to quarantine.")
 @click.option("--retry-excluded", is_flag=True, help="Try documents again that went to quarantine before.")
+@click.option("--report", "with_report", is_flag=True, help="Write OUT/report.html, as `tokenmill report` does.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, as `tokenmill plan` does, and do nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest as JSON on stdout, and nothing else there.")
 @click.option(
@@ -51,6 +53,7 @@ def prepare(
     stall_seconds: float,
     allow_excluded: bool,
     retry_excluded: bool,
+    with_report: bool,
     dry_run: bool,
     as_json: bool,
     progress: str,
@@ -85,13 +88,24 @@ def prepare(
         if verbose:
             traceback.print_exc()
         raise
+    if with_report:
+        write_report(out)
     if as_json:
         import msgspec
 
         sys.stdout.write(msgspec.json.encode(manifest).decode() + "\n")
     elif not quiet:
         click.echo(summary(manifest, out, already_done, verbose))
+        if with_report:
+            click.echo(f"The report is in {out / REPORT}.")
     return 4 if manifest.excluded and not allow_excluded else 0
+
+
+def write_report(out: Path) -> None:
+    from tokenmill.reading import open_any
+    from tokenmill.report import page
+
+    page.write_report(open_any(out), out / REPORT)
 
 
 def engine_line(manifest: Manifest) -> str:

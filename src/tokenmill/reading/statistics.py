@@ -51,10 +51,15 @@ def counted(shards: AnyShards) -> tuple[Statistics, Lengths]:
     for split, lengths in shards.lengths():
         by_split[split] += len(lengths)
         all_lengths.add(lengths)
+    return with_lengths(shards, all_lengths, by_split), all_lengths
+
+
+def with_lengths(shards: AnyShards, lengths: Lengths, by_split: dict[str, int]) -> Statistics:
+    """What is told of shards, with the lengths of their documents and the number of them in each split."""
     manifest = shards.manifest if shards.path.is_dir() else None
     n_text_bytes = manifest.totals.n_text_bytes if manifest else None
-    total = Counts(all_lengths.n_documents, shards.n_tokens, n_text_bytes)
-    found = Statistics(
+    total = Counts(lengths.n_documents, shards.n_tokens, n_text_bytes)
+    return Statistics(
         path=str(shards.path),
         format=shards.format,
         tokenizer=shards.told.name,
@@ -65,10 +70,9 @@ def counted(shards: AnyShards) -> tuple[Statistics, Lengths]:
             split: Counts(n, sum(file.n_tokens for file in shards.files_of(split))) for split, n in by_split.items()
         },
         sources=by_source(manifest.inputs if manifest else ()),
-        longest=all_lengths.longest,
-        histogram=all_lengths.histogram(),
+        longest=lengths.longest,
+        histogram=lengths.histogram(),
     )
-    return found, all_lengths
 
 
 def by_source(inputs: Iterable[InputRecord]) -> dict[str, Counts]:

@@ -5,15 +5,13 @@ import { byId, element, number } from "./api.js";
 const COLORS = 5;
 // Controls, and what is invisible or turns the direction of text. Joiners stay: scripts and emoji need them.
 const HIDDEN = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]/u;
+const NAMES = { 0: "NUL", 7: "BEL", 8: "BS", 11: "VT", 12: "FF", 13: "CR", 27: "ESC", 127: "DEL" };
 const pieces = new WeakMap();
 
 function sign(character) {
   const code = character.codePointAt(0);
   if (character === "\t") return [element("span", { class: "sign", "aria-hidden": "true" }, "→"), "\t"];
-  const shown =
-    code < 0x20 ? String.fromCodePoint(0x2400 + code)
-    : code === 0x7f ? "\u2421"
-    : `U+${code.toString(16).toUpperCase().padStart(4, "0")}`;
+  const shown = NAMES[code] ?? `U+${code.toString(16).toUpperCase().padStart(4, "0")}`;
   return [element("span", { class: "sign code", dir: "ltr" }, shown)];
 }
 
@@ -59,7 +57,7 @@ export function appendPieces(into, some, place, mark = () => "") {
 }
 
 function quoted(text) {
-  return element("b", {}, "“", ...visible(text.replaceAll("\n", "\u240a")), "”");
+  return element("b", {}, "“", ...visible(text.replaceAll("\n", "↵")), "”");
 }
 
 function showDetails(span) {
