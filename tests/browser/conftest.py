@@ -23,7 +23,8 @@ ODD = {
     "chinese": "天地玄黄，宇宙洪荒。日月盈昃，辰宿列张。",
     "japanese": "吾輩は猫である。名前はまだ無い。どこで生れたかとんと見当がつかぬ。",
     "emoji": "Family 👨‍👩‍👧‍👦, flag 🇩🇪, thumb 👍🏽, heart ❤️ and a cat 🐈‍⬛.",
-    "controls": "null \x00, bell \x07, escape \x1b[31m, delete \x7f, override \u202eterces\u202c, zero \u200bwidth, \ufeffmark.",
+    "controls": "null \x00, bell \x07, escape \x1b[31m, delete \x7f, override \u202eterces\u202c, zero \u200bwidth,"
+    " \ufeffmark.",
     "script": (SCRIPT + "\n") * 20 + "</pre></div>&lt;b&gt; <!-- -->",
     "eot": "A text that spells <|endoftext|> and goes on.",
     "empty line": "\n\n\n",

@@ -114,24 +114,25 @@ def pieces(tokenizer: Tokenizer, ids: Array) -> Iterator[tuple[str, int]]:
     """Yield the text of each token, and of how many tokens it is: characters that several make stay together."""
     of_token = token_bytes(tokenizer)
     decoder, n_waiting = codecs.getincrementaldecoder("utf-8")("replace"), 0
+    held = ""  # what a token has before the character that it begins
     for token in np.asarray(ids).tolist():
         n_waiting += 1
         if not 0 <= token < tokenizer.vocab_size:
-            yield decoder.decode(b"", final=True) + f"<{token}>", n_waiting
+            yield held + decoder.decode(b"", final=True) + f"<{token}>", n_waiting
             decoder.reset()
-            n_waiting = 0
+            held, n_waiting = "", 0
             continue
         if of_token is None:
             yield tokenizer.decode([token]), 1
             n_waiting = 0
             continue
         data = of_token(token)
-        text = decoder.decode(data) if data else f"<{token}>"
+        held += decoder.decode(data) if data else f"<{token}>"
         if not decoder.getstate()[0]:
-            yield text, n_waiting
-            n_waiting = 0
-        elif text:
-            yield text, n_waiting - 1
-            n_waiting = 1
+            yield held, n_waiting
+            held, n_waiting = "", 0
+        elif held and n_waiting > 1:
+            yield held, n_waiting - 1
+            held, n_waiting = "", 1
     if n_waiting:
-        yield decoder.decode(b"", final=True), n_waiting
+        yield held + decoder.decode(b"", final=True), n_waiting

@@ -8,7 +8,7 @@ around it, and its number is known as far as `count` has come.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from time import monotonic
 
@@ -166,6 +166,8 @@ class Locator:
             raise IndexError(number)
         if number < self.n_heads:
             return Located(number, 0, self._next_start(-1), 0, None)
+        if number == 0 and self.n_tokens and isinstance(self.tables[0], ScannedStarts):
+            return replace(self.document_at(0), number=0)  # nothing must be counted for the first
         i = bisect_right(self.firsts, number) - 1
         if i >= len(self.tables) or number - self.firsts[i] >= len(self.tables[i]):
             return None

@@ -21,6 +21,7 @@ from tokenmill.report.counting import SEED, TokenCounts, count_tokens
 
 MAX_READ_TOKENS = 1_000_000_000
 N_DOCUMENTS = 6
+COUNT_SECONDS = 2.0  # for the numbers of the documents shown, where no index tells them
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ def gather(shards: AnyShards, max_read_tokens: int = MAX_READ_TOKENS) -> Facts:
     is_sampled = shards.manifest is None and shards.n_tokens > max_read_tokens
     statistics, lengths = sampled_counts(shards) if is_sampled else counted(shards)
     locator = Locator(shards)
+    locator.count(COUNT_SECONDS)
     return Facts(shards, statistics, lengths, is_sampled, count_tokens(shards), locator, handful(locator))
 
 

@@ -87,19 +87,24 @@ class Questions:
                 ) from None
             return self.facts(found)
         number = whole(query, "number", least=-1)
-        self.locator.count(0 if number < (self.locator.n_documents or 0) else STEP_SECONDS)
-        n_documents = self.locator.n_documents
-        if number < 0 and n_documents is not None:
-            number = n_documents - 1
-        try:
-            located = self.locator.document(number) if number >= 0 else None
-        except IndexError:
-            raise AskedWronglyError(
-                f"there is no document {number:,}: the last is {(n_documents or 0) - 1:,}"
-            ) from None
+        located = self.numbered(number)
+        if located is None:
+            self.locator.count(STEP_SECONDS)
+            located = self.numbered(number)
         if located is None:
             return {"share": self.locator.n_counted_tokens / max(1, self.shards.n_tokens)}
         return self.facts(located)
+
+    def numbered(self, number: int) -> Located | None:
+        """A document by its number, -1 for the last; None if there is need to count on."""
+        n_documents = self.locator.n_documents
+        if number < 0 and n_documents is None:
+            return None
+        try:
+            return self.locator.document((n_documents or 0) - 1 if number < 0 else number)
+        except IndexError:
+            last = f": the last is {n_documents - 1:,}" if n_documents else ""
+            raise AskedWronglyError(f"there is no document {number:,}{last}") from None
 
     def facts(self, found: Located) -> dict[str, Any]:
         file = self.shards.files[found.file]
@@ -174,6 +179,7 @@ class Questions:
     def search(self, query: dict[str, str]) -> Any:
         if not query.get("text"):
             raise AskedWronglyError("nothing to look for")
+        self.locator.count(BROWSE_SECONDS)
         return self.searcher.search(query["text"], self.place(query, "start"), STEP_SECONDS, MAX_HITS)
 
     @cached_property
