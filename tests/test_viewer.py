@@ -80,9 +80,7 @@ def test_the_page_and_its_files_are_served_with_a_strict_policy(server):
         assert "Access-Control-Allow-Origin" not in headers
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/api/overview", "/wrong/", "/wrong/api/overview", "/{token}x/", "//{token}/", "/é/"]
-)
+@pytest.mark.parametrize("path", ["/", "/api/overview", "/wrong/", "/wrong/api/overview", "/{token}x/", "/%C3%A9/"])
 def test_without_the_right_token_nothing_is_served(server, path):
     assert get(server, path)[0] == 403
 

@@ -182,11 +182,11 @@ def recipe_section(manifest: Manifest) -> Markup:
             table(["what", "value"], provenance, "Provenance", 2),
             details(
                 "Source files with checksums",
-                table(["file", "SHA-256", "bytes", "rows"], inputs, f"Source files{more}", 2),
+                table(["file", "SHA-256", "bytes", "rows"], inputs, f"Checksums of source files{more}", 2),
             ),
             details(
                 "Files of the output with checksums",
-                table(["file", "SHA-256", "bytes"], shards, f"Files{more_shards}", 2),
+                table(["file", "SHA-256", "bytes"], shards, f"Checksums of the output{more_shards}", 2),
             ),
         ]
     )

@@ -93,6 +93,7 @@ class Questions:
             located = self.numbered(number)
         if located is None:
             return {"share": self.locator.n_counted_tokens / max(1, self.shards.n_tokens)}
+        self.locator.count(BROWSE_SECONDS)
         return self.facts(located)
 
     def numbered(self, number: int) -> Located | None:
