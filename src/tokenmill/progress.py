@@ -92,7 +92,9 @@ class Progress:
         self._on_progress(self)
 
     def _sample(self) -> RunSample:
-        binding = "writing" if self.encoded else self.binding
+        # When nothing more is encoded, only writing is left.
+        is_over = self.encoded and bool(self._samples) and self._samples[-1].n_text_bytes == self.n_text_bytes
+        binding = "writing" if is_over else self.binding
         return RunSample(round(self.elapsed_seconds, 3), self.n_text_bytes, self.n_tokens, binding)
 
     def _add(self, receipt: UnitReceipt) -> None:

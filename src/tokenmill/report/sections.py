@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Sequence
 
 from tokenmill.cli.words import count, plural, size
+from tokenmill.reading.files import ShardFile
 from tokenmill.reading.lengths import QUARTERS
 from tokenmill.reading.statistics import Counts
 from tokenmill.report import charts
@@ -16,6 +17,7 @@ from tokenmill.report.markup import Markup, cut_rows, details, joined, table, ta
 
 MAX_BARS = 24
 MAX_ROWS = 300
+MAX_COLUMNS = 200
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 
 
@@ -125,20 +127,23 @@ def splits_section(facts: Facts) -> Markup:
 
 def shards_section(facts: Facts) -> Markup:
     files = facts.shards.files
-    most = max((file.n_tokens for file in files), default=0) or 1
-    n = len(files)
+    step = -(-len(files) // MAX_COLUMNS)
+    groups = [files[i : i + step] for i in range(0, len(files), step)]
+    n, most = len(groups), max(file.n_tokens for file in files) or 1
     columns = [
         charts.column(
             (i + 0.08) / n,
             (i + 0.92) / n,
-            file.n_tokens / most,
-            f"{file.path.name}: {plural(file.n_tokens, 'token')}",
-            "bar" if file.split == "train" else "bar-2",
+            sum(file.n_tokens for file in some) / len(some) / most,
+            f"{some[0].path.name}: {plural(some[0].n_tokens, 'token')}"
+            if step == 1
+            else f"shards {i * step:,} to {i * step + len(some) - 1:,}: {sum(file.n_tokens for file in some):,} tokens",
+            class_of(some[0]),
         )
-        for i, file in enumerate(files)
+        for i, some in enumerate(groups)
     ]
-    ticks = [Tick((i + 0.5) / n, str(i)) for i in range(0, n, -(-n // 12))]
-    splits = list(dict.fromkeys(("bar" if file.split == "train" else "bar-2", file.split) for file in files))
+    ticks = [Tick((i + 0.5) / n, f"{i * step:,}") for i in range(0, n, -(-n // 12))]
+    splits = list(dict.fromkeys((class_of(file), file.split) for file in files))
     rows, more = cut_rows(
         [
             [
@@ -153,15 +158,19 @@ def shards_section(facts: Facts) -> Markup:
         "shard",
     )
     chart = charts.plot(
-        f"Tokens in each of {plural(n, 'shard')}: from {min(f.n_tokens for f in files):,} to {most:,}.",
+        f"Tokens in each of {plural(len(files), 'shard')}: from {min(f.n_tokens for f in files):,} to {most:,}.",
         columns,
         ticks,
         charts.y_axis(most),
-        "shard",
-        "tokens",
+        "shard" if step == 1 else f"shard, {step} to a column",
+        "tokens" if step == 1 else "tokens in a shard, on average",
     )
     listed = table(["file", "split", "tokens", "documents that begin in it"], rows, f"Shards{more}", 2)
     return joined([charts.legend(splits) if len(splits) > 1 else "", chart, details("As a table", listed)])
+
+
+def class_of(file: ShardFile) -> str:
+    return "bar" if file.split == "train" else "bar-2"
 
 
 def totals(facts: Facts) -> Sequence[tuple[str, str]]:
