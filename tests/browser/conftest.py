@@ -7,13 +7,15 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
 import tokenmill
 from tokenmill.sources.catalog import CATALOG
 
+expect.set_options(timeout=20_000)  # a loaded machine may take long to load a tokenizer
 SCRIPT = '<script>document.title = "taken"; window.taken = true</script><img src=x onerror="window.taken = true">'
 WORDS = "In the beginning there was the word, and after it came another one. "
 ODD = {
@@ -38,8 +40,6 @@ def odd_out(tmp_path_factory) -> Path:
     """An output of odd documents, in the order of ODD, and then the sample."""
     folder = tmp_path_factory.mktemp("odd")
     texts = pq.read_table(CATALOG["sample"], columns=["text"]).column("text").to_pylist()
-    import pyarrow as pa
-
     pq.write_table(pa.table({"text": [*ODD.values(), *texts[:40]]}), folder / "odd <b>.parquet")
     tokenmill.prepare(folder / "odd <b>.parquet", out=folder / "out", format="llmc", shard_tokens=60_000, val="none")
     return folder / "out"

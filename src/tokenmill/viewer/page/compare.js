@@ -54,7 +54,7 @@ async function compare() {
   const isOn = Boolean(tokenizer) && facts && facts.start < facts.stop;
   byId("comparison").hidden = !isOn;
   byId("whole").hidden = isOn;
-  byId("comparison").replaceChildren();
+  byId("comparison").replaceChildren(element("p", {}, `Encoding with ${tokenizer}…`));
   if (!isOn) return;
   try {
     const found = await ask("compare", { document: facts.start, tokenizer }, comparing.signal);
