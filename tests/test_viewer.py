@@ -8,8 +8,10 @@ from urllib.parse import urlencode, urlsplit
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from conftest import prepare_inline, write_parquet
 
+from tokenmill.cli import cli
 from tokenmill.inspect import open_shards
 from tokenmill.reading import open_any
 from tokenmill.reading.finding import find
@@ -242,3 +244,9 @@ def test_ids_without_a_tokenizer_are_shown_as_numbers(tmp_path):
     assert not questions("overview", {})["can_decode"]
     window = questions("tokens", {"document": "0", "start": "10"})
     assert window["pieces"][0].text == f"<{window['pieces'][0].ids[0]}>"
+
+
+def test_a_port_in_use_is_said_so(server, sample_out):
+    result = CliRunner().invoke(cli, ["view", str(sample_out), "--no-browser", "--port", str(server.server_port)])
+    assert result.exit_code == 2
+    assert f"{server.server_port} is in use" in result.output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from pathlib import Path
@@ -52,7 +53,13 @@ def view(
         Tokenizer(name)  # a name that is wrong is better told here than in the page
     shards = open_any(out, tokenizer, dtype, format=shard_format)
     offered = (*others, *(name for name in tokenizer_names() if name not in others))
-    with ViewServer(Questions(shards, offered), port) as server:
+    try:
+        opened = ViewServer(Questions(shards, offered), port)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        raise click.BadParameter(f"{port} is in use; leave it out for any free one", param_hint="--port") from None
+    with opened as server:
         click.echo(f"Viewing `{out}` at {server.url}\nCtrl+C ends it.")
         if not no_browser and has_screen():
             click.launch(server.url)
