@@ -74,7 +74,7 @@ export function show(found, query = {}, signal = stopAsking()) {
   byId("next").disabled = isLast();
   const first = "token" in query ? Math.max(facts.start, Number(query.token) - CONTEXT_TOKENS) : facts.start;
   byId("text").replaceChildren();
-  if (byId("title").getBoundingClientRect().top < 0) byId("title").scrollIntoView();
+  if (document.querySelector("main").getBoundingClientRect().top < 0) document.querySelector("main").scrollIntoView();
   shown = { start: first, stop: first };
   changed.dispatchEvent(new Event("document"));
   if (facts.start === facts.stop) byId("text").append(element("p", {}, "This document has no tokens."));
