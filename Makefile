@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-ways test-formats test-remote test-faults torture torture-peers lint types package test-consumers test-unicode fuzz memory bench clean
+.PHONY: demo test test-ways test-formats test-remote test-browser test-faults torture torture-peers lint types package test-consumers test-unicode fuzz memory bench clean
 
 demo: .venv/installed
 	rm -rf out
@@ -25,6 +25,14 @@ test-formats: .venv/tests
 # The Hub and S3, by stand-ins on loopback ports that the real clients talk to, with faults.
 test-remote: .venv/tests
 	$(BIN)/pytest -n 2 tests/remote
+
+# Report and viewer in Chromium, which is installed if that is possible. SCREENSHOTS=folder keeps pictures.
+BROWSER_NEEDS := chromium fonts-noto-cjk fonts-noto-color-emoji
+test-browser: .venv/browser
+	@test -n "$$CHROMIUM" || command -v chromium > /dev/null || command -v chromium-browser > /dev/null || \
+		{ test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq $(BROWSER_NEEDS); } || \
+		{ echo "make test-browser needs Chromium: apt-get install $(BROWSER_NEEDS), or CHROMIUM=its path"; exit 1; }
+	$(BIN)/pytest -n 2 tests/browser
 
 # Real processes, real signals: killed, starved, corrupted; three to four minutes.
 test-faults: .venv/tests
@@ -96,6 +104,10 @@ bench: .venv/installed
 
 .venv/tests: .venv/installed
 	$(BIN)/pip install --quiet --editable '.[test]'
+	touch $@
+
+.venv/browser: .venv/tests
+	$(BIN)/pip install --quiet --editable '.[test,browser]'
 	touch $@
 
 .venv/lint: .venv/installed

@@ -89,6 +89,15 @@ class Totals(msgspec.Struct, frozen=True):
     n_dropped_tokens: int  # at the end of splits, where the format has samples and they did not fill one
 
 
+class RunSample(msgspec.Struct, frozen=True, array_like=True):
+    """A moment of a run: what was encoded until then, and the stage that held it up."""
+
+    seconds: float  # into the run
+    n_text_bytes: int
+    n_tokens: int
+    binding: str | None  # reading, encoding or writing; None before the first unit is done
+
+
 class RunRecord(msgspec.Struct, frozen=True):
     """How the run went. Nothing in it concerns the bytes of the shards."""
 
@@ -99,6 +108,7 @@ class RunRecord(msgspec.Struct, frozen=True):
     n_units_resumed: int  # done by earlier runs that were stopped
     mishaps: tuple[tuple[float, str], ...]  # seconds into the run, and what happened; the first 1,000
     seconds: dict[str, float]  # of all workers together, by stage; `assemble` and `check` in the parent
+    samples: tuple[RunSample, ...] = ()  # evenly over the run, at most 200
 
 
 class Manifest(msgspec.Struct, frozen=True):

@@ -20,9 +20,11 @@ from tokenmill.cli.lists import formats, tokenizers
 from tokenmill.cli.plan import plan
 from tokenmill.cli.prepare import prepare
 from tokenmill.cli.push import push
+from tokenmill.cli.report import report
 from tokenmill.cli.stats import stats
 from tokenmill.cli.status import status
 from tokenmill.cli.verify import verify
+from tokenmill.cli.view import view
 from tokenmill.errors import TokenmillError
 
 
@@ -45,6 +47,8 @@ COMMANDS = (
     verify,
     inspect,
     stats,
+    report,
+    view,
     convert,
     merge,
     push,

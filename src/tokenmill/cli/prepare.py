@@ -13,9 +13,10 @@ import click
 from tokenmill.cli.display import progress_display
 from tokenmill.cli.options import recipe_from_flags, recipe_options, run_options
 from tokenmill.cli.plan import show_forecast
+from tokenmill.cli.report import REPORT
 from tokenmill.cli.signals import stoppable
 from tokenmill.cli.words import count, duration, eot_place, order_of, plural, size
-from tokenmill.errors import TokenmillError
+from tokenmill.errors import RecipeError, TokenmillError
 from tokenmill.storage.addresses import is_address
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 )
 @click.option("--allow-excluded", is_flag=True, help="Exit with 0, not 4, when documents went to quarantine.")
 @click.option("--retry-excluded", is_flag=True, help="Try documents again that went to quarantine before.")
+@click.option("--report", "with_report", is_flag=True, help="Write OUT/report.html, as `tokenmill report` does.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, as `tokenmill plan` does, and do nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest as JSON on stdout, and nothing else there.")
 @click.option(
@@ -56,6 +58,7 @@ def prepare(
     stall_seconds: float,
     allow_excluded: bool,
     retry_excluded: bool,
+    with_report: bool,
     dry_run: bool,
     as_json: bool,
     progress: str,
@@ -92,6 +95,11 @@ def prepare(
     if dry_run:
         show_forecast(recipe, out, options, as_json)
         return 0
+    if with_report and not isinstance(out, Path):
+        raise RecipeError(
+            "`--report` writes a file into the output folder, and this output is in a store",
+            hint="`tokenmill download` it, then `tokenmill report`",
+        )
     began = False
 
     def show_and_note(state: Progress) -> None:
@@ -106,13 +114,25 @@ def prepare(
         if verbose:
             traceback.print_exc()
         raise
+    if with_report:
+        assert isinstance(out, Path)
+        write_report(out)
     if as_json:
         import msgspec
 
         sys.stdout.write(msgspec.json.encode(manifest).decode() + "\n")
     elif not quiet:
         click.echo(summary(manifest, out, not began, verbose))
+        if with_report:
+            click.echo(f"The report is in {out}/{REPORT}.")
     return 4 if manifest.excluded and not allow_excluded else 0
+
+
+def write_report(out: Path) -> None:
+    from tokenmill.reading import open_any
+    from tokenmill.report import page
+
+    page.write_report(open_any(out), out / REPORT)
 
 
 def engine_line(manifest: Manifest) -> str:
