@@ -20,7 +20,7 @@ from time import monotonic
 from typing import NamedTuple, Protocol
 
 from tokenmill import faults
-from tokenmill.errors import DamageError, RecipeError
+from tokenmill.errors import AccessError, DamageError, NetworkError, RecipeError
 from tokenmill.inputs import file_sha256
 from tokenmill.journal import InputHashed
 from tokenmill.plan import Plan, Unit
@@ -74,10 +74,12 @@ class Fetcher:
 
     def __init__(self, plan: Plan, units: Sequence[Unit], folder: Path, budget: int | None, *, keep: bool) -> None:
         self.inputs, self.folder, self.keep = plan.inputs, folder, keep
+        self._units = {unit.index for unit in units}
         self._uses = Counter(i for unit in units for i in remote_inputs(plan.inputs, unit))
         self._to_fetch = deque(self._uses)  # in the order of their first use
         self.budget = checked_budget(plan, units, budget, keep=keep)
         self._here: dict[int, Path] = {}
+        self._n_here = 0  # so far
         self._reserved: dict[int, int] = {}
         self._hashed: list[InputHashed] = []
         self._error: Exception | None = None
@@ -122,6 +124,8 @@ class Fetcher:
         return {i: str(self._here[i]) for i in wanted}
 
     def release(self, unit: Unit) -> None:
+        if unit.index not in self._units:  # done by an earlier run, so it is in no count
+            return
         with self._changed:
             for i in {span.input for span in unit.spans} & self._uses.keys():
                 self._uses[i] -= 1
@@ -161,11 +165,15 @@ class Fetcher:
                 path, sha256 = self._fetch(index)
                 with self._changed:
                     self._here[index] = path
+                    self._n_here += 1
                     self._hashed.append(InputHashed(index, sha256))
                     self._changed.notify_all()
         except Stopped:
             pass
         except Exception as error:
+            if isinstance(error, AccessError) and self._n_here:  # a link that ran out on the way, say
+                hint = "run the same command again when it can be read: what is done is kept"
+                error = NetworkError(error.message, hint=hint)
             with self._changed:
                 self._error = self._error or error
                 self._stopping.set()

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol
 
+from tokenmill.errors import RecipeError
 from tokenmill.journal import Journal
 from tokenmill.manifest import Manifest
 from tokenmill.recipe import Recipe, RunOptions
@@ -101,6 +102,11 @@ def home_of(out: str | Path, options: RunOptions) -> Home:
     """The home of an output, by its folder or its address."""
     if not is_address(str(out)):
         return LocalHome(Path(out))
+    if options.keep_downloads:
+        raise RecipeError(
+            "`--keep-downloads` keeps them in the output folder, and this output is in a store",
+            hint="leave it out; `tokenmill download` fetches sources to a folder",
+        )
     from tokenmill.store_home import StoreHome
 
     return StoreHome(str(out), options.scratch)

@@ -27,7 +27,7 @@ from typing import Any
 import msgspec
 
 from tokenmill import faults
-from tokenmill.errors import BusyError, DamageError, OutputError, TokenmillError
+from tokenmill.errors import AccessError, BusyError, DamageError, OutputError, TokenmillError
 from tokenmill.journal import Journal, ScratchLost, ShardPut, journal_line
 from tokenmill.lock import LOCK
 from tokenmill.manifest import MANIFEST, SKIPPED, SUMS, Manifest, decoded_manifest
@@ -70,7 +70,7 @@ class StoreHome:
     def begun_recipe(self) -> Recipe | None:
         if MANIFEST in self._sizes:
             return self._manifest().recipe
-        data = objects.get(self.at(f"{WORK}/{RECIPE}")) if f"{WORK}/{RECIPE}" in self._sizes else None
+        data = self._get(f"{WORK}/{RECIPE}")
         return msgspec.json.decode(data, type=Recipe) if data else None
 
     def finished(self, recipe: Recipe, inputs: tuple[Input, ...]) -> Manifest | None:
@@ -85,13 +85,18 @@ class StoreHome:
         return manifest
 
     def sweep(self) -> None:
-        self._remove([name for name in self._sizes if name.startswith(f"{WORK}/")])
+        if any(name.startswith(f"{WORK}/") for name in self._sizes):
+            lease = Lease(self.at(f"{WORK}/{LOCK}"), str(self))
+            self._remove([name for name in self._sizes if name.startswith(f"{WORK}/")])
+            lease.release()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def start_over(self, recipe: Recipe) -> None:
         lease = Lease(self.at(f"{WORK}/{LOCK}"), str(self))
-        self._remove([MANIFEST])
-        self._remove(self._ours(recipe))
+        begun = {f"{WORK}/{RECIPE}": msgspec.json.encode(recipe), f"{WORK}/{RUN}": secrets.token_hex(16).encode()}
+        for name, data in begun.items():  # whoever is killed now is known
+            objects.put(self.at(name), data)
+        self._remove([MANIFEST, *self._ours(recipe), *begun])
         shutil.rmtree(self.folder, ignore_errors=True)
         lease.release()
         self._sizes = self._listed()
@@ -112,7 +117,7 @@ class StoreHome:
         self._sizes = self._listed()
         if MANIFEST in self._sizes:
             raise BusyError(f"`{self}` was finished by another process just now", hint="run the same command again")
-        run = objects.get(self.at(f"{WORK}/{RUN}"))
+        run = self._get(f"{WORK}/{RUN}")
         self._n_parts = sum(name.startswith(f"{WORK}/{JOURNAL}/") for name in self._sizes)
         self._n_part_bytes = sum(n for name, n in self._sizes.items() if name.startswith(f"{WORK}/{JOURNAL}/"))
         if run is None:
@@ -124,7 +129,7 @@ class StoreHome:
                 )
         elif not self._scratch_is_of(run):
             self._empty_scratch()
-            self._restore(run)
+            self._restore()
         for name in (MANIFEST, SUMS):  # sealed, and killed before they were put: they are made again
             (self.folder / name).unlink(missing_ok=True)
         self._uploads = _Uploads()
@@ -137,13 +142,19 @@ class StoreHome:
         work = self.folder / WORK
         for name in (RECIPE, PLAN):
             objects.put(self.at(f"{WORK}/{name}"), (work / name).read_bytes())
+        self._put_run()  # last: now there is something to go on with
+
+    def _put_run(self) -> None:
+        """Tie the run in the store to this scratch folder: no other one can be gone on with."""
         run = secrets.token_hex(16).encode()
-        write_whole(work / RUN, run, "run")
-        objects.put(self.at(f"{WORK}/{RUN}"), run)  # last: now there is something to go on with
+        write_whole(self.folder / WORK / RUN, run, "run")
+        objects.put(self.at(f"{WORK}/{RUN}"), run)
         faults.point("run.put")
 
     def check(self, journal: Journal) -> None:
         """What was put must be there; what was not must be put now."""
+        if f"{WORK}/{PLAN}" not in self._sizes:  # killed at the very beginning
+            objects.put(self.at(f"{WORK}/{PLAN}"), self.folder / WORK / PLAN)
         state = journal.state
         for shard in state.shards[: state.n_shards_put]:
             for file in shard.files:
@@ -168,7 +179,7 @@ class StoreHome:
         assert self._lease is not None
         assert self._uploads is not None
         self._lease.check()
-        while (paths := self._uploads.taken(on_wait)) is not None:
+        while (paths := self._taken(on_wait)) is not None:
             if not paths:
                 continue
             journal.record(ShardPut(journal.state.n_shards_put + 1))
@@ -177,13 +188,25 @@ class StoreHome:
                 faults.point("shard.removed")
             self._put_part()
 
+    def _taken(self, on_wait: Callable[[], None] | None) -> list[Path] | None:
+        assert self._uploads is not None
+        try:
+            return self._uploads.taken(on_wait)
+        except AccessError as error:  # it was there at the beginning: what is done stays
+            hint = "run the same command again when it can be written: it goes on from here"
+            raise OutputError(error.message, hint=hint) from None
+
     def publish(self) -> None:
+        assert self._lease is not None
+        self._lease.confirm()
         names = [name for name in (*self._closing_names(), SKIPPED) if (self.folder / name).is_file()]
         for name in [*names, *self._quarantine(), SUMS, MANIFEST]:  # the manifest last
             objects.put(self.at(name), self.folder / name)
             faults.point("closing.put")
         self._sizes = self._listed()
+        faults.point("store.before-removal")
         self._remove(sorted((name for name in self._sizes if name.startswith(f"{WORK}/")), key=self._removed_last))
+        faults.point("store.removed")
 
     def discard(self, recipe: Recipe) -> None:
         assert self._uploads is not None
@@ -212,8 +235,12 @@ class StoreHome:
         below = len(str(self.address)) + 1
         return {file.address[below:]: file.size for file in found}
 
+    def _get(self, name: str) -> bytes | None:
+        """A small object of this output, if it was there at the last listing."""
+        return objects.get(self.at(name), self._sizes[name]) if name in self._sizes else None
+
     def _manifest(self) -> Manifest:
-        data = objects.get(self.at(MANIFEST))
+        data = self._get(MANIFEST)
         if data is None:
             raise DamageError(f"`{self.at(MANIFEST)}` went away while it was read")
         return decoded_manifest(data, str(self.at(MANIFEST)))
@@ -250,19 +277,20 @@ class StoreHome:
             if not path.name.startswith(LOCK):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
-    def _restore(self, run: bytes) -> None:
+    def _restore(self) -> None:
         """Bring the state of a run to this machine. Whatever was in its scratch folder is lost."""
         work = self.folder / WORK
         names = sorted(name for name in self._sizes if name.startswith(f"{WORK}/{JOURNAL}/"))
-        journal = b"".join(objects.get(self.at(name)) or b"" for name in names)
+        journal = b"".join(self._get(name) or b"" for name in names)
         (work / JOURNAL).write_bytes(journal + journal_line(ScratchLost()))
         for name in (name for name in self._sizes if name.startswith(f"{QUARANTINE}/")):
             if "/" not in (file := name.removeprefix(f"{QUARANTINE}/")) and file not in ("", ".", ".."):
                 (self.folder / QUARANTINE).mkdir(exist_ok=True)
-                write_whole(self.folder / QUARANTINE / file, objects.get(self.at(name)) or b"", "quarantine")
+                write_whole(self.folder / QUARANTINE / file, self._get(name) or b"", "quarantine")
         for name in (PLAN, RECIPE):
-            write_whole(work / name, objects.get(self.at(f"{WORK}/{name}")) or b"", name.removesuffix(".json"))
-        write_whole(work / RUN, run, "run")
+            if data := self._get(f"{WORK}/{name}"):
+                write_whole(work / name, data, name.removesuffix(".json"))
+        self._put_run()
 
     def _put_part(self) -> None:
         """Put what the journal has gained since the last time; documents in quarantine before it."""

@@ -1,5 +1,6 @@
 """The servers that stand in for the Hub and for S3, one of each for a test."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from hub_server import HubServer
+from journeys import Forks, Journey
 from proxy import FaultProxy
 from s3_server import S3Server
 
@@ -70,3 +72,19 @@ def proxy(s3):
     """A proxy in front of `s3`, with the conditions of S3 on puts."""
     with FaultProxy(s3.rclone_endpoint, etag_of=s3.etag_of) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def forks(tmp_path_factory):
+    """Starts processes that have tokenmill imported already."""
+    server = Forks(tmp_path_factory.mktemp("forks"))
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def journey(forks, hub, s3, tmp_path):
+    """From the Hub, logged in, to the S3 server."""
+    env = {**hub.environment, **s3.environment, "TOKENMILL_SCRATCH": str(tmp_path / "scratch")}
+    env |= {name: os.environ[name] for name in ("HF_HOME", "HF_HUB_CACHE", "HF_TOKEN_PATH")}
+    return Journey(forks, tmp_path / "scratch", s3.folder / "bucket", env)

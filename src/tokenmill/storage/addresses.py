@@ -154,5 +154,10 @@ def glob_pattern(path: str) -> re.Pattern[str]:
     return re.compile(translated, flags=re.DOTALL)
 
 
+def matches(pattern: re.Pattern[str], address: Address, path: str) -> bool:
+    """Whether a glob means a path: it matches, or it is no glob after all and a name with such characters in it."""
+    return bool(pattern.fullmatch(path)) or path == address.path
+
+
 def has_magic(path: str) -> bool:
     return glob_prefix(path) != path

@@ -7,12 +7,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
+
 from tokenmill.errors import OutputError, SourceError
 from tokenmill.lock import LOCK
 from tokenmill.manifest import MANIFEST
 from tokenmill.storage import objects
 from tokenmill.storage.addresses import STORES, Address, parsed
 from tokenmill.storage.download import download
+from tokenmill.storage.lease import read_lease
 from tokenmill.storage.remote import RemoteFile, list_files
 from tokenmill.workspace import JOURNAL, PLAN, WORK
 
@@ -59,13 +62,16 @@ def state_here(out: str | Path) -> Iterator[Path]:
         return
     address = out_address(str(out))
     with tempfile.TemporaryDirectory(prefix="tokenmill-") as folder:
-        names = [file.address[len(str(address)) + 1 :] for file in list_files(address)]
+        names = {file.address[len(str(address)) + 1 :]: file.size for file in list_files(address)}
         parts = sorted(name for name in names if name.startswith(f"{WORK}/{JOURNAL}/"))
         (Path(folder) / WORK).mkdir()
-        for name in (MANIFEST, f"{WORK}/{PLAN}", f"{WORK}/{LOCK}"):
+        for name in (MANIFEST, f"{WORK}/{PLAN}"):
             if name in names:
-                (Path(folder) / name).write_bytes(objects.get(address.at(f"{address.path}/{name}")) or b"")
-        journal = b"".join(objects.get(address.at(f"{address.path}/{name}")) or b"" for name in parts)
+                (Path(folder) / name).write_bytes(objects.get(address.at(f"{address.path}/{name}"), names[name]) or b"")
+        if f"{WORK}/{LOCK}" in names:  # which may have another size by now
+            holder = read_lease(address.at(f"{address.path}/{WORK}/{LOCK}"))
+            (Path(folder) / WORK / LOCK).write_bytes(msgspec.json.encode(holder))
+        journal = b"".join(objects.get(address.at(f"{address.path}/{name}"), names[name]) or b"" for name in parts)
         (Path(folder) / WORK / JOURNAL).write_bytes(journal)
         yield Path(folder)
 

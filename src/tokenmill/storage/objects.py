@@ -15,9 +15,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tokenmill.errors import SourceError, TokenmillError
-from tokenmill.storage.addresses import Address, glob_pattern, glob_prefix, has_magic, parsed, redacted
-from tokenmill.storage.remote import Hitch, RemoteFile, patiently, taken
+from tokenmill.errors import AccessError, SourceError, TokenmillError
+from tokenmill.storage.addresses import Address, glob_pattern, glob_prefix, has_magic, matches, parsed, redacted
+from tokenmill.storage.remote import MAX_TRIES, Hitch, RemoteFile, patiently, taken
 
 CHUNK_BYTES = 1 << 20
 PART_BYTES = 16 << 20  # of a put in several parts: 10,000 of them are 160 GB
@@ -35,6 +35,8 @@ CREDENTIALS = {
     "gs": "set GOOGLE_APPLICATION_CREDENTIALS, or `gcloud auth application-default login`",
     "az": "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or a token or SAS of Azure's own variables",
 }
+
+BAD_CREDENTIALS = ("ExpiredToken", "InvalidToken", "TokenRefreshRequired")  # with status 400
 
 
 @lru_cache
@@ -73,7 +75,7 @@ def list_files(address: Address) -> list[RemoteFile]:
     found = listing(address.at(prefix))
     if not found and prefix and pattern is None:
         found = [entry] if (entry := head(address)) else []
-    files = [file for file in found if pattern is None or pattern.fullmatch(parsed(file.address).path)]
+    files = [file for file in found if pattern is None or matches(pattern, address, parsed(file.address).path)]
     return sorted(files, key=lambda file: file.address)
 
 
@@ -125,13 +127,20 @@ def stream(file: RemoteFile, start: int, stop: int | None = None) -> Iterator[by
         raise SourceError(f"there is nothing at `{address}`") from None
 
 
-def get(address: Address) -> bytes | None:
-    """A small object, or None where there is none."""
-    return get_tagged(address)[0]
+def get(address: Address, n_bytes: int) -> bytes | None:
+    """A small object of a known size, or None where there is none."""
+
+    def read() -> bytes | None:
+        data, _ = get_tagged(address)
+        if data is not None and len(data) != n_bytes:
+            raise Hitch(f"{len(data):,} bytes came, expected {n_bytes:,}")
+        return data
+
+    return patiently(read, f"read `{address}`")
 
 
-def get_tagged(address: Address) -> tuple[bytes | None, str | None]:
-    """A small object and its tag."""
+def get_tagged(address: Address, max_tries: int = MAX_TRIES) -> tuple[bytes | None, str | None]:
+    """A small object and its tag. Whether all of it came is for the caller to see."""
 
     def read() -> tuple[bytes | None, str | None]:
         import obstore
@@ -143,7 +152,7 @@ def get_tagged(address: Address) -> tuple[bytes | None, str | None]:
         except FileNotFoundError:
             return None, None
 
-    return patiently(read, f"read `{address}`")
+    return patiently(read, f"read `{address}`", max_tries)
 
 
 def put(address: Address, data: bytes | Path, *, mode: Any = "overwrite") -> str | None:
@@ -172,7 +181,7 @@ def put(address: Address, data: bytes | Path, *, mode: Any = "overwrite") -> str
     return patiently(write, f"write `{address}`")
 
 
-def delete(addresses: list[Address]) -> None:
+def delete(addresses: list[Address], max_tries: int = MAX_TRIES) -> None:
     """Remove objects; those that are not there are as good as removed."""
     import obstore
 
@@ -185,7 +194,7 @@ def delete(addresses: list[Address]) -> None:
             except FileNotFoundError:
                 pass
 
-        patiently(remove, f"remove `{address}`")
+        patiently(remove, f"remove `{address}`", max_tries)
 
 
 @contextmanager
@@ -213,8 +222,8 @@ def explained(address: Address, text: str) -> Exception:
         return SourceError(f"no credentials for `{where}`", hint=CREDENTIALS[address.scheme])
     if what == "NoSuchBucket":
         return SourceError(f"there is no bucket `{where}`")
-    if status in (401, 403) or re.search(r"Unauthenticated|PermissionDenied", text):
-        return SourceError(
+    if status in (401, 403) or what in BAD_CREDENTIALS or re.search(r"Unauthenticated|PermissionDenied", text):
+        return AccessError(
             f"no permission for `{address}` ({what})",
             hint=f"are these the right credentials? {CREDENTIALS[address.scheme]}",
         )
