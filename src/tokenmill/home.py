@@ -10,9 +10,9 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol
 
-from tokenmill.errors import RecipeError
+from tokenmill.errors import BusyError, RecipeError
 from tokenmill.journal import Journal
-from tokenmill.manifest import Manifest
+from tokenmill.manifest import MANIFEST, Manifest
 from tokenmill.recipe import Recipe, RunOptions
 from tokenmill.shards.receipts import ShardReceipt
 from tokenmill.sources import Input
@@ -88,7 +88,12 @@ class LocalHome:
         return nullcontext()
 
     def watch(self, progress: Callable[[], dict[str, Any]]) -> None: ...
-    def claim(self, recipe: Recipe) -> None: ...
+    def claim(self, recipe: Recipe) -> None:
+        if (self.folder / MANIFEST).exists():  # it was not when this run was planned
+            raise BusyError(
+                f"`{self.folder}` was finished by another process just now", hint="run the same command again"
+            )
+
     def begun(self) -> None: ...
     def check(self, journal: Journal) -> None: ...
     def shard_sealed(self, shard: ShardReceipt) -> None: ...

@@ -60,6 +60,7 @@ class StoreHome:
             raise OutputError(f"`{out}` is a whole bucket", hint=f"name a place in it, such as `{out}/tokens`")
         self.folder = scratch_folder(str(self.address), scratch)
         self._sizes = self._listed()
+        self._read: Manifest | None = None
         self._lease: Lease | None = None
         self._uploads: _Uploads | None = None
         self._n_parts = self._n_part_bytes = 0
@@ -240,10 +241,12 @@ class StoreHome:
         return objects.get(self.at(name), self._sizes[name]) if name in self._sizes else None
 
     def _manifest(self) -> Manifest:
-        data = self._get(MANIFEST)
-        if data is None:
-            raise DamageError(f"`{self.at(MANIFEST)}` went away while it was read")
-        return decoded_manifest(data, str(self.at(MANIFEST)))
+        if self._read is None:
+            data = self._get(MANIFEST)
+            if data is None:
+                raise DamageError(f"`{self.at(MANIFEST)}` went away while it was read")
+            self._read = decoded_manifest(data, str(self.at(MANIFEST)))
+        return self._read
 
     def _ours(self, recipe: Recipe) -> list[str]:
         """What is there of an output of this recipe, finished or not, or would be overwritten by it."""

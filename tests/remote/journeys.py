@@ -90,13 +90,16 @@ class Journey:
     env: dict[str, str]
     constants: dict[str, object] = field(default_factory=lambda: dict(QUICK))
 
-    def run(self, recipe: dict, out: str | Path = OUT, *, source: str = SOURCE, fault: str = "", **options) -> Ended:
-        """Carry out a recipe in a process of its own."""
+    def run(
+        self, recipe: dict, out: str | Path = OUT, *, source: str = SOURCE, fault: str = "", seconds: float = 60.0,
+        **options,
+    ) -> Ended:
+        """Carry out a recipe in a process of its own, which is killed after so many seconds with a HangError."""
         spec = {
             "recipe": {"sources": [source], **recipe}, "out": str(out), "fault": fault, "env": self.env,
             "options": {**SMALL, **options}, "constants": self.constants, "modules": [str(HERE)],
         }  # fmt: skip
-        return self.forks.run(spec, 60.0)
+        return self.forks.run(spec, seconds)
 
     def cli(self, *arguments: str | Path, **env: str) -> Ended:
         """The command line, in a process of its own."""
