@@ -197,18 +197,23 @@ class Fetcher:
         if (cached := cached_path(file)) is not None:
             with self._changed:
                 self._reserved[index] = 0
-            return cached, self._adopted(cached, file)
+            if (sha256 := self._adopted(cached, file)) is None:
+                raise DamageError(f"`{cached}` is damaged: it is not `{file.address}`", hint="delete it")
+            return cached, sha256
         path = self.folder / local_name(file)
         if path.exists():
-            return path, self._adopted(path, file)
+            if (sha256 := self._adopted(path, file)) is not None:
+                return path, sha256
+            path.unlink()  # of our own making, and changed since
         return path, download(file, path, self._count, self._stopping)
 
-    def _adopted(self, path: Path, file: RemoteFile) -> str:
-        """Check a copy that is here already."""
+    def _adopted(self, path: Path, file: RemoteFile) -> str | None:
+        """The SHA-256 of a copy that is here already; None if it is not what it should be."""
         sha256 = file_sha256(path, self._stopping)
-        found = digest_of(path, file, sha256)
-        if not self._stopping.is_set() and (path.stat().st_size != file.size or found != file.digest):
-            raise DamageError(f"`{path}` is not `{file.address}`: {found}, expected {file.digest}", hint="delete it")
+        if self._stopping.is_set():
+            raise Stopped
+        if path.stat().st_size != file.size or digest_of(path, file, sha256) != file.digest:
+            return None
         self._count(file.size)
         return sha256
 

@@ -166,10 +166,12 @@ class StoreHome:
 
     def shard_sealed(self, shard: ShardReceipt) -> None:
         assert self._uploads is not None
-        names = [file.file for file in shard.files]
+        assert self._lease is not None
+        lease, names = self._lease, [file.file for file in shard.files]
 
         def put() -> list[Path]:
             for name in names:
+                lease.check()
                 objects.put(self.at(name), self.folder / name)
                 faults.point("shard.put")
             return [self.folder / name for name in names]
@@ -298,14 +300,17 @@ class StoreHome:
     def _put_part(self) -> None:
         """Put what the journal has gained since the last time; documents in quarantine before it."""
         assert self._uploads is not None
+        assert self._lease is not None
         with (self.folder / WORK / JOURNAL).open("rb") as file:
             file.seek(self._n_part_bytes)
             data = file.read()
         self._n_parts += 1
         self._n_part_bytes += len(data)
         part, quarantine = self.at(f"{WORK}/{JOURNAL}/{self._n_parts:07d}"), self._quarantine()
+        lease = self._lease
 
         def put() -> list[Path]:
+            lease.check()
             for name in quarantine:
                 if name not in self._sizes:
                     objects.put(self.at(name), self.folder / name)

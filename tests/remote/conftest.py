@@ -88,3 +88,27 @@ def journey(forks, hub, s3, tmp_path):
     env = {**hub.environment, **s3.environment, "TOKENMILL_SCRATCH": str(tmp_path / "scratch")}
     env |= {name: os.environ[name] for name in ("HF_HOME", "HF_HUB_CACHE", "HF_TOKEN_PATH")}
     return Journey(forks, tmp_path / "scratch", s3.folder / "bucket", env)
+
+
+@pytest.fixture
+def in_this_process(journey, as_the_hub, monkeypatch):
+    """The world of `journey` for this very process; `use` names another S3 endpoint."""
+    from tokenmill.storage import lease, objects, remote
+
+    for name, value in journey.env.items():
+        monkeypatch.setenv(name, value)
+    for module, name, value in (
+        (remote, "FIRST_WAIT_SECONDS", 0.01),
+        (remote, "MAX_WAIT_SECONDS", 0.1),
+        (lease, "SETTLE_SECONDS", 0.05),
+    ):
+        monkeypatch.setattr(module, name, value)
+
+    def use(endpoint: str) -> None:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        journey.env["AWS_ENDPOINT_URL"] = endpoint
+        objects.bucket.cache_clear()
+
+    objects.bucket.cache_clear()
+    yield use
+    objects.bucket.cache_clear()
