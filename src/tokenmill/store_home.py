@@ -97,7 +97,8 @@ class StoreHome:
         begun = {f"{WORK}/{RECIPE}": msgspec.json.encode(recipe), f"{WORK}/{RUN}": secrets.token_hex(16).encode()}
         for name, data in begun.items():  # whoever is killed now is known
             objects.put(self.at(name), data)
-        self._remove([MANIFEST, *self._ours(recipe), *begun])
+        self._remove([MANIFEST])
+        self._remove([*self._ours(recipe), *begun])
         shutil.rmtree(self.folder, ignore_errors=True)
         lease.release()
         self._sizes = self._listed()
@@ -208,15 +209,14 @@ class StoreHome:
             faults.point("closing.put")
         self._sizes = self._listed()
         faults.point("store.before-removal")
-        self._remove(sorted((name for name in self._sizes if name.startswith(f"{WORK}/")), key=self._removed_last))
+        self._remove([name for name in self._sizes if name.startswith(f"{WORK}/")])
         faults.point("store.removed")
 
     def discard(self, recipe: Recipe) -> None:
         assert self._uploads is not None
         self._uploads.close()
         self._sizes = self._listed()
-        names = [name for name in self._sizes if name.startswith(f"{WORK}/")]
-        self._remove([*self._ours(recipe), *sorted(names, key=self._removed_last)])
+        self._remove([*self._ours(recipe), *(name for name in self._sizes if name.startswith(f"{WORK}/"))])
 
     def release(self) -> None:
         if self._uploads is not None:
@@ -260,11 +260,10 @@ class StoreHome:
         ]
 
     def _remove(self, names: list[str]) -> None:
-        objects.delete([self.at(name) for name in names if name != f"{WORK}/{LOCK}"])
-
-    @staticmethod
-    def _removed_last(name: str) -> bool:
-        return name == f"{WORK}/{RUN}"
+        """Remove objects, all but the lease; what tells of a run goes last."""
+        last = [name for name in names if name == f"{WORK}/{RUN}"]
+        for some in ([name for name in names if name not in (f"{WORK}/{RUN}", f"{WORK}/{LOCK}")], last):
+            objects.delete([self.at(name) for name in some])
 
     def _scratch_is_of(self, run: bytes) -> bool:
         """Whether the scratch folder holds this very run, and knows of all shards that were put."""

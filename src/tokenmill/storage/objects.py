@@ -182,19 +182,19 @@ def put(address: Address, data: bytes | Path, *, mode: Any = "overwrite") -> str
 
 
 def delete(addresses: list[Address], max_tries: int = MAX_TRIES) -> None:
-    """Remove objects; those that are not there are as good as removed."""
+    """Remove objects of a bucket, many in one request; those that are not there are as good as removed."""
     import obstore
 
-    for address in addresses:
+    def remove(some: list[Address]) -> None:
+        try:
+            with translated(some[0]):
+                obstore.delete(bucket(some[0].scheme, some[0].root), [address.path for address in some])
+        except FileNotFoundError:  # not on S3
+            for address in some if len(some) > 1 else []:
+                remove([address])
 
-        def remove(address: Address = address) -> None:
-            try:
-                with translated(address):
-                    obstore.delete(bucket(address.scheme, address.root), address.path)
-            except FileNotFoundError:
-                pass
-
-        patiently(remove, f"remove `{address}`", max_tries)
+    if addresses:
+        patiently(lambda: remove(addresses), f"remove `{addresses[0]}`", max_tries)
 
 
 @contextmanager
