@@ -52,6 +52,8 @@ def refusal(address: Address, status: int) -> SourceError:
         return AccessError(f"no permission to read `{address}` ({status})", hint="has the link expired?")
     if status in (404, 410):
         return SourceError(f"there is nothing at `{address}` ({status})")
+    if status == 416:
+        return SourceError(f"`{address}` is shorter than the server said before", hint="did somebody write it?")
     return SourceError(f"the server refuses `{address}`: status {status}")
 
 
