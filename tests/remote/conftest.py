@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -62,7 +63,9 @@ def s3(s3_process):
     """The S3 server of this session with an empty bucket `bucket`."""
     import shutil
 
-    shutil.rmtree(s3_process.folder / "bucket", ignore_errors=True)
+    if (s3_process.folder / "bucket").exists():
+        shutil.rmtree(s3_process.folder / "bucket")
+        time.sleep(0.15)  # until the server has forgotten what was in it
     s3_process.add_bucket("bucket")
     return s3_process
 

@@ -74,7 +74,10 @@ def parsed(text: str) -> Address:
             )
         return Address("hf", match[1], match[3] or "", unquote(match[2]) if match[2] else None)
     if scheme in WEB:
-        return Address(scheme, *split_root(public_url(text).partition("://")[2]))
+        address = Address(scheme, *split_root(public_url(text).partition("://")[2]))
+        if not address.root:
+            raise SourceError(f"`{redacted(text)}` names no host", hint=f"{scheme}://HOST/file")
+        return address
     root, path = split_root(rest)
     if "@" in root:
         raise SourceError(

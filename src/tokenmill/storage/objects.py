@@ -36,6 +36,7 @@ CREDENTIALS = {
     "az": "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or a token or SAS of Azure's own variables",
 }
 
+NO_CREDENTIALS = r"169\.254\.169\.254|metadata\.google|MissingCredentials|Account must be specified"
 BAD_CREDENTIALS = ("ExpiredToken", "InvalidToken", "TokenRefreshRequired")  # with status 400
 
 
@@ -44,7 +45,11 @@ def bucket(scheme: str, root: str) -> Any:
     """The store of a bucket; one for the whole process, with its connections."""
     from obstore.store import from_url
 
-    endpoint = next((os.environ[name] for name in ENDPOINTS[scheme] if os.environ.get(name)), "")
+    set_ones = {name: os.environ[name] for name in ENDPOINTS[scheme] if name in os.environ}
+    for name, value in set_ones.items():
+        if not re.match(r"https?://\w", value):
+            raise SourceError(f"{name} is `{redacted(value)}`, which is no URL", hint=f"unset {name}, or mend it")
+    endpoint = next(iter(set_ones.values()), "")
     options: Any = {
         "client_options": {"allow_http": endpoint.startswith("http://"), "connect_timeout": "10s", "timeout": "10min"},
         "retry_config": RETRIES,
@@ -218,7 +223,7 @@ def explained(address: Address, text: str) -> Exception:
     found = re.search(r"status code: (\d{3})", text) or re.search(r"status: (\d{3})", text)
     status, code = int(found[1]) if found else 0, re.search(r"<Code>(\w+)</Code>", text)
     what = code[1] if code else str(status)
-    if "169.254.169.254" in text or "metadata.google" in text or "MissingCredentials" in text:
+    if re.search(NO_CREDENTIALS, text):
         return SourceError(f"no credentials for `{where}`", hint=CREDENTIALS[address.scheme])
     if what == "NoSuchBucket":
         return SourceError(f"there is no bucket `{where}`")
