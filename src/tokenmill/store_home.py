@@ -232,11 +232,7 @@ class StoreHome:
 
     def _listed(self) -> dict[str, int]:
         """The objects of this output by name, with their sizes: one listing."""
-        from tokenmill.storage.remote import FIRST_TRIES, patiently
-
-        found = patiently(lambda: objects.listing(self.address), f"list `{self}`", FIRST_TRIES)
-        below = len(str(self.address)) + 1
-        return {file.address[below:]: file.size for file in found}
+        return {name: file.size for name, file in objects.by_name(self.address).items()}
 
     def _get(self, name: str) -> bytes | None:
         """A small object of this output, if it was there at the last listing."""

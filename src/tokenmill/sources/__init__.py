@@ -128,9 +128,9 @@ def remote_files(source: str) -> list[RemoteFile]:
             raise SourceError(f"no file matches `{address}`")
         return list(found.values())
     below = len(glob_prefix(address.path).split("/")) if address.path else 0
-    paths = [PurePosixPath(path) for path in outside_outputs(found)]
+    paths = {PurePosixPath(path): found[path] for path in outside_outputs(found)}
     visible = [path for path in paths if not any(part.startswith((".", "_")) for part in path.parts[below:])]
-    return [found[str(path)] for path in readable_files(visible, str(address))]
+    return [paths[path] for path in readable_files(visible, str(address))]
 
 
 def outside_outputs(paths: Iterable[str]) -> list[str]:

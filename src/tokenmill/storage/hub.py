@@ -98,7 +98,10 @@ def cached_path(file: RemoteFile) -> Path | None:
     from huggingface_hub import try_to_load_from_cache
 
     address = parsed(file.address)
-    found = try_to_load_from_cache(address.root, address.path, revision=address.revision, repo_type="dataset")
+    try:
+        found = try_to_load_from_cache(address.root, address.path, revision=address.revision, repo_type="dataset")
+    except ValueError:  # a name that could be no path, as `C:/x`
+        return None
     return Path(found) if isinstance(found, str) else None
 
 

@@ -16,7 +16,7 @@ from tokenmill.storage import objects
 from tokenmill.storage.addresses import STORES, Address, parsed
 from tokenmill.storage.download import download
 from tokenmill.storage.lease import read_lease
-from tokenmill.storage.remote import RemoteFile, list_files
+from tokenmill.storage.remote import RemoteFile
 from tokenmill.workspace import JOURNAL, PLAN, WORK
 
 OnBytes = Callable[[int, int], None]  # how many of how many
@@ -62,7 +62,7 @@ def state_here(out: str | Path) -> Iterator[Path]:
         return
     address = out_address(str(out))
     with tempfile.TemporaryDirectory(prefix="tokenmill-") as folder:
-        names = {file.address[len(str(address)) + 1 :]: file.size for file in list_files(address)}
+        names = {name: file.size for name, file in objects.by_name(address).items()}
         parts = sorted(name for name in names if name.startswith(f"{WORK}/{JOURNAL}/"))
         (Path(folder) / WORK).mkdir()
         for name in (MANIFEST, f"{WORK}/{PLAN}"):
@@ -87,8 +87,7 @@ def out_address(out: str) -> Address:
 
 def output_files(address: Address) -> dict[str, RemoteFile]:
     """The files of a finished output by name."""
-    below = len(str(address)) + 1
-    files = {file.address[below:]: file for file in list_files(address)}
+    files = objects.by_name(address)
     if MANIFEST not in files:
         unfinished = any(name.startswith(f"{WORK}/") for name in files)
         what = "is not finished" if unfinished else "is no output of tokenmill"

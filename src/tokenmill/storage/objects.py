@@ -17,7 +17,7 @@ from typing import Any
 
 from tokenmill.errors import AccessError, SourceError, TokenmillError
 from tokenmill.storage.addresses import Address, glob_pattern, glob_prefix, has_magic, matches, parsed, redacted
-from tokenmill.storage.remote import MAX_TRIES, Hitch, RemoteFile, patiently, taken
+from tokenmill.storage.remote import FIRST_TRIES, MAX_TRIES, Hitch, RemoteFile, patiently, taken
 
 CHUNK_BYTES = 1 << 20
 PART_BYTES = 16 << 20  # of a put in several parts: 10,000 of them are 160 GB
@@ -91,6 +91,12 @@ def listing(address: Address) -> list[RemoteFile]:
     with translated(address):
         pages = obstore.list(bucket(address.scheme, address.root), address.path or None)
         return [remote_file(address, meta) for page in pages for meta in page]
+
+
+def by_name(address: Address) -> dict[str, RemoteFile]:
+    """All objects below a folder by their names there; no character of an address means anything but itself."""
+    found = patiently(lambda: listing(address), f"list `{address}`", FIRST_TRIES)
+    return {file.address[len(str(address)) + 1 :]: file for file in found}
 
 
 def head(address: Address) -> RemoteFile | None:
