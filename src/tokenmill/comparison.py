@@ -18,7 +18,7 @@ from tokenmill import __version__
 from tokenmill.assemble import in_unit_order, unit_stretches
 from tokenmill.batches import Documents, Tokens, text_array
 from tokenmill.encode import Beat, Job, wanted_documents
-from tokenmill.errors import OutputError, TokenmillError
+from tokenmill.errors import NetworkError, OutputError, SourceError, TokenmillError
 from tokenmill.executors import Mishap, executor_named
 from tokenmill.fetching import DOWNLOADS, Fetcher
 from tokenmill.inspect import Document, Shards
@@ -50,8 +50,7 @@ def input_problems(manifest: Manifest, on_done: OnDone) -> Iterator[tuple[str, s
         n_read += entry.n_bytes
         on_done(n_read, n_bytes)
         if is_address(entry.path):
-            if (what := remote_problem(entry)) is not None:
-                yield entry.path, what, False
+            yield from remote_problems(entry)
             continue
         path = Path(entry.path)
         try:
@@ -68,25 +67,30 @@ def input_problems(manifest: Manifest, on_done: OnDone) -> Iterator[tuple[str, s
             yield entry.path, f"source `{path}` cannot be read: {error.strerror}", False
 
 
-def remote_problem(entry: InputRecord) -> str | None:
+def remote_problems(entry: InputRecord) -> Iterator[tuple[str, str, bool]]:
     """What became of a source elsewhere, by its listing. A commit of the Hub cannot change, so nobody is asked."""
     address = parsed(entry.path)
     if address.scheme == "hf":
-        return None
+        return
     try:
         now = next((file for file in list_files(address) if file.address == entry.path), None)
-    except TokenmillError as error:
-        return f"source `{address}` cannot be read: {error.message}"
+    except (SourceError, NetworkError) as error:
+        yield entry.path, not_compared(entry.path, error), True
+        return
     if now is None:
-        return f"source `{address}` is not there any more"
-    if (now.size, now.digest) != (entry.n_bytes, entry.edges):
+        yield entry.path, f"source `{address}` is not there any more, so nothing of it was compared", True
+    elif (now.size, now.digest) != (entry.n_bytes, entry.edges):
         then = f"{entry.n_bytes:,} bytes, {entry.edges}"
-        return f"source `{address}` changed since the run: {now.size:,} bytes, {now.digest}, expected {then}"
-    return None
+        what = f"source `{address}` changed since the run: {now.size:,} bytes, {now.digest}, expected {then}"
+        yield entry.path, what, False
 
 
-def sample_problems(shards: Shards, changed: set[str], on_done: OnDone) -> tuple[int, list[str]]:
-    """Encode a seeded sample of the documents again; return how many, and what differs."""
+def not_compared(path: str, error: TokenmillError) -> str:
+    return f"source `{path}` cannot be read, so nothing of it was compared: {error.message}"
+
+
+def sample_problems(shards: Shards, changed: set[str], on_done: OnDone) -> tuple[int, list[str], list[str]]:
+    """Encode a seeded sample of the documents again; return how many, what differs, and what could not be read."""
     manifest = shards.manifest
     rng = np.random.default_rng(int(manifest.fingerprint[:8], 16))
     numbers = rng.choice(len(shards), min(SAMPLE_DOCUMENTS, len(shards)), replace=False, shuffle=False)
@@ -95,12 +99,15 @@ def sample_problems(shards: Shards, changed: set[str], on_done: OnDone) -> tuple
         document = shards[number]
         if document.source not in changed and (document.source in by_file or len(by_file) < SAMPLE_FILES):
             by_file[document.source].append(document)
-    n_all, n_compared, problems = sum(map(len, by_file.values())), 0, []
+    n_all, n_compared, problems, notes = sum(map(len, by_file.values())), 0, list[str](), list[str]()
     records = {entry.path: entry for entry in manifest.inputs}
     for path, documents in by_file.items():
         try:
             entry = input_of(records[path], manifest.recipe)
             texts = texts_at(entry, {document.row for document in documents}, manifest.recipe)
+        except (SourceError, NetworkError) as error:
+            notes.append(not_compared(path, error))
+            continue
         except TokenmillError as error:
             problems.append(f"source `{path}`: {error.message}")
             continue
@@ -112,7 +119,7 @@ def sample_problems(shards: Shards, changed: set[str], on_done: OnDone) -> tuple
             problems += [difference] if (difference := first_difference(document, expected)) else []
             n_compared += 1
             on_done(n_compared, n_all)
-    return n_compared, problems
+    return n_compared, problems, notes
 
 
 def full_problems(shards: Shards, workers: int | None, on_done: OnDone) -> Iterator[str]:

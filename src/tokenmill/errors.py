@@ -3,6 +3,7 @@
     TokenmillError            1   the work or the check failed
     ├── RecipeError           2   an option, a recipe file or a combination of them that makes no sense
     ├── SourceError           2   an input that is not there, or that is of no kind we read
+    │   └── AccessError       2   a place that refuses us: no permission, or credentials that are no good
     ├── OutputError           2   an output folder that is not ours to write, or not a finished output
     ├── DataError             1   an input that is there and is broken: file, place, expected against found
     ├── ExactnessError        1   the fast engine and the reference gave different ids: our fault, and worth a report
@@ -34,6 +35,10 @@ class RecipeError(TokenmillError):
 
 
 class SourceError(TokenmillError):
+    exit_code = 2
+
+
+class AccessError(SourceError):
     exit_code = 2
 
 
@@ -75,6 +80,7 @@ BY_NAME: dict[str, type[TokenmillError]] = {
         TokenmillError,
         RecipeError,
         SourceError,
+        AccessError,
         OutputError,
         DataError,
         ExactnessError,

@@ -1,4 +1,4 @@
-"""Named points between the steps of every commit, where the tests of `tests/faults/` end the process.
+"""Named points between the steps of every commit, where the tests of `tests/faults/` and `tests/remote/` end the process.
 
 `TOKENMILL_FAULT=shard.renamed` kills the whole process group by SIGKILL when it comes to that point for the first
 time; `shard.renamed:3` the third time. Without the variable a point costs one comparison.
@@ -40,6 +40,22 @@ POINTS = (
     "over.done",
 )
 
+# Where something is elsewhere: tests/remote/ comes to these.
+REMOTE_POINTS = (
+    "download.part",
+    "download.written",
+    "download.removed",
+    *(f"run.{step}" for step in ("written", "synced", "renamed", "put")),
+    *(f"put.{step}" for step in ("before-receipt", "half-receipt", "receipt-written", "receipt-synced")),
+    "shard.put",
+    "shard.removed",
+    "journal.put",
+    "closing.put",
+    "store.before-removal",
+    "store.removed",
+    "work.run-removed",
+)
+
 _wanted = ""
 _n_left = 1
 
@@ -59,7 +75,7 @@ def point(name: str) -> None:
 
 def _die() -> None:
     global _n_left
-    assert _wanted in POINTS
+    assert _wanted in POINTS + REMOTE_POINTS
     _n_left -= 1
     if _n_left == 0:
         os.killpg(0, signal.SIGKILL)

@@ -20,7 +20,7 @@ from time import monotonic
 from typing import NamedTuple, Protocol
 
 from tokenmill import faults
-from tokenmill.errors import DamageError, RecipeError
+from tokenmill.errors import AccessError, DamageError, NetworkError, RecipeError
 from tokenmill.journal import InputHashed
 from tokenmill.plan import Plan, Unit
 from tokenmill.sources import Input
@@ -73,10 +73,12 @@ class Fetcher:
 
     def __init__(self, plan: Plan, units: Sequence[Unit], folder: Path, budget: int | None, *, keep: bool) -> None:
         self.inputs, self.folder, self.keep = plan.inputs, folder, keep
+        self._units = {unit.index for unit in units}
         self._uses = Counter(i for unit in units for i in remote_inputs(plan.inputs, unit))
         self._to_fetch = deque(self._uses)  # in the order of their first use
         self.budget = checked_budget(plan, units, budget, keep=keep)
         self._here: dict[int, Path] = {}
+        self._n_here = 0  # so far
         self._reserved: dict[int, int] = {}
         self._hashed: list[InputHashed] = []
         self._error: Exception | None = None
@@ -121,6 +123,8 @@ class Fetcher:
         return {i: str(self._here[i]) for i in wanted}
 
     def release(self, unit: Unit) -> None:
+        if unit.index not in self._units:  # done by an earlier run, so it is in no count
+            return
         with self._changed:
             for i in {span.input for span in unit.spans} & self._uses.keys():
                 self._uses[i] -= 1
@@ -160,11 +164,15 @@ class Fetcher:
                 path, sha256 = self._fetch(index)
                 with self._changed:
                     self._here[index] = path
+                    self._n_here += 1
                     self._hashed.append(InputHashed(index, sha256))
                     self._changed.notify_all()
         except Stopped:
             pass
         except Exception as error:
+            if isinstance(error, AccessError) and self._n_here:  # a link that ran out on the way, say
+                hint = "run the same command again when it can be read: what is done is kept"
+                error = NetworkError(error.message, hint=hint)
             with self._changed:
                 self._error = self._error or error
                 self._stopping.set()
@@ -188,18 +196,23 @@ class Fetcher:
         if (cached := cached_path(file)) is not None:
             with self._changed:
                 self._reserved[index] = 0
-            return cached, self._adopted(cached, file)
+            if (sha256 := self._adopted(cached, file)) is None:
+                raise DamageError(f"`{cached}` is damaged: it is not `{file.address}`", hint="delete it")
+            return cached, sha256
         path = self.folder / local_name(file)
         if path.exists():
-            return path, self._adopted(path, file)
+            if (sha256 := self._adopted(path, file)) is not None:
+                return path, sha256
+            path.unlink()  # of our own making, and changed since
         return path, download(file, path, self._count, self._stopping)
 
-    def _adopted(self, path: Path, file: RemoteFile) -> str:
-        """Check a copy that is here already."""
+    def _adopted(self, path: Path, file: RemoteFile) -> str | None:
+        """The SHA-256 of a copy that is here already; None if it is not what it should be."""
         sha256 = file_sha256(path, self._stopping)
-        found = digest_of(path, file, sha256)
-        if not self._stopping.is_set() and (path.stat().st_size != file.size or found != file.digest):
-            raise DamageError(f"`{path}` is not `{file.address}`: {found}, expected {file.digest}", hint="delete it")
+        if self._stopping.is_set():
+            raise Stopped
+        if path.stat().st_size != file.size or digest_of(path, file, sha256) != file.digest:
+            return None
         self._count(file.size)
         return sha256
 

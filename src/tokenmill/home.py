@@ -10,8 +10,9 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol
 
+from tokenmill.errors import BusyError, RecipeError
 from tokenmill.journal import Journal
-from tokenmill.manifest import Manifest
+from tokenmill.manifest import MANIFEST, Manifest
 from tokenmill.recipe import Recipe, RunOptions
 from tokenmill.shards.receipts import ShardReceipt
 from tokenmill.sources import Input
@@ -87,7 +88,12 @@ class LocalHome:
         return nullcontext()
 
     def watch(self, progress: Callable[[], dict[str, Any]]) -> None: ...
-    def claim(self, recipe: Recipe) -> None: ...
+    def claim(self, recipe: Recipe) -> None:
+        if (self.folder / MANIFEST).exists():  # it was not when this run was planned
+            raise BusyError(
+                f"`{self.folder}` was finished by another process just now", hint="run the same command again"
+            )
+
     def begun(self) -> None: ...
     def check(self, journal: Journal) -> None: ...
     def shard_sealed(self, shard: ShardReceipt) -> None: ...
@@ -101,6 +107,11 @@ def home_of(out: str | Path, options: RunOptions) -> Home:
     """The home of an output, by its folder or its address."""
     if not is_address(str(out)):
         return LocalHome(Path(out))
+    if options.keep_downloads:
+        raise RecipeError(
+            "`--keep-downloads` keeps them in the output folder, and this output is in a store",
+            hint="leave it out; `tokenmill download` fetches sources to a folder",
+        )
     from tokenmill.store_home import StoreHome
 
     return StoreHome(str(out), options.scratch)

@@ -27,7 +27,7 @@ from typing import Any
 import msgspec
 
 from tokenmill import faults
-from tokenmill.errors import BusyError, DamageError, OutputError, TokenmillError
+from tokenmill.errors import AccessError, BusyError, DamageError, OutputError, TokenmillError
 from tokenmill.journal import Journal, ScratchLost, ShardPut, journal_line
 from tokenmill.lock import LOCK
 from tokenmill.manifest import MANIFEST, SKIPPED, SUMS, Manifest, decoded_manifest
@@ -60,6 +60,7 @@ class StoreHome:
             raise OutputError(f"`{out}` is a whole bucket", hint=f"name a place in it, such as `{out}/tokens`")
         self.folder = scratch_folder(str(self.address), scratch)
         self._sizes = self._listed()
+        self._read: Manifest | None = None
         self._lease: Lease | None = None
         self._uploads: _Uploads | None = None
         self._n_parts = self._n_part_bytes = 0
@@ -70,7 +71,7 @@ class StoreHome:
     def begun_recipe(self) -> Recipe | None:
         if MANIFEST in self._sizes:
             return self._manifest().recipe
-        data = objects.get(self.at(f"{WORK}/{RECIPE}")) if f"{WORK}/{RECIPE}" in self._sizes else None
+        data = self._get(f"{WORK}/{RECIPE}")
         return msgspec.json.decode(data, type=Recipe) if data else None
 
     def finished(self, recipe: Recipe, inputs: tuple[Input, ...]) -> Manifest | None:
@@ -85,13 +86,19 @@ class StoreHome:
         return manifest
 
     def sweep(self) -> None:
-        self._remove([name for name in self._sizes if name.startswith(f"{WORK}/")])
+        if any(name.startswith(f"{WORK}/") for name in self._sizes):
+            lease = Lease(self.at(f"{WORK}/{LOCK}"), str(self))
+            self._remove([name for name in self._sizes if name.startswith(f"{WORK}/")])
+            lease.release()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def start_over(self, recipe: Recipe) -> None:
         lease = Lease(self.at(f"{WORK}/{LOCK}"), str(self))
+        begun = {f"{WORK}/{RECIPE}": msgspec.json.encode(recipe), f"{WORK}/{RUN}": secrets.token_hex(16).encode()}
+        for name, data in begun.items():  # whoever is killed now is known
+            objects.put(self.at(name), data)
         self._remove([MANIFEST])
-        self._remove(self._ours(recipe))
+        self._remove([*self._ours(recipe), *begun])
         shutil.rmtree(self.folder, ignore_errors=True)
         lease.release()
         self._sizes = self._listed()
@@ -112,7 +119,7 @@ class StoreHome:
         self._sizes = self._listed()
         if MANIFEST in self._sizes:
             raise BusyError(f"`{self}` was finished by another process just now", hint="run the same command again")
-        run = objects.get(self.at(f"{WORK}/{RUN}"))
+        run = self._get(f"{WORK}/{RUN}")
         self._n_parts = sum(name.startswith(f"{WORK}/{JOURNAL}/") for name in self._sizes)
         self._n_part_bytes = sum(n for name, n in self._sizes.items() if name.startswith(f"{WORK}/{JOURNAL}/"))
         if run is None:
@@ -124,7 +131,7 @@ class StoreHome:
                 )
         elif not self._scratch_is_of(run):
             self._empty_scratch()
-            self._restore(run)
+            self._restore()
         for name in (MANIFEST, SUMS):  # sealed, and killed before they were put: they are made again
             (self.folder / name).unlink(missing_ok=True)
         self._uploads = _Uploads()
@@ -137,13 +144,19 @@ class StoreHome:
         work = self.folder / WORK
         for name in (RECIPE, PLAN):
             objects.put(self.at(f"{WORK}/{name}"), (work / name).read_bytes())
+        self._put_run()  # last: now there is something to go on with
+
+    def _put_run(self) -> None:
+        """Tie the run in the store to this scratch folder: no other one can be gone on with."""
         run = secrets.token_hex(16).encode()
-        write_whole(work / RUN, run, "run")
-        objects.put(self.at(f"{WORK}/{RUN}"), run)  # last: now there is something to go on with
+        write_whole(self.folder / WORK / RUN, run, "run")
+        objects.put(self.at(f"{WORK}/{RUN}"), run)
         faults.point("run.put")
 
     def check(self, journal: Journal) -> None:
         """What was put must be there; what was not must be put now."""
+        if f"{WORK}/{PLAN}" not in self._sizes:  # killed at the very beginning
+            objects.put(self.at(f"{WORK}/{PLAN}"), self.folder / WORK / PLAN)
         state = journal.state
         for shard in state.shards[: state.n_shards_put]:
             for file in shard.files:
@@ -154,10 +167,12 @@ class StoreHome:
 
     def shard_sealed(self, shard: ShardReceipt) -> None:
         assert self._uploads is not None
-        names = [file.file for file in shard.files]
+        assert self._lease is not None
+        lease, names = self._lease, [file.file for file in shard.files]
 
         def put() -> list[Path]:
             for name in names:
+                lease.check()
                 objects.put(self.at(name), self.folder / name)
                 faults.point("shard.put")
             return [self.folder / name for name in names]
@@ -168,7 +183,7 @@ class StoreHome:
         assert self._lease is not None
         assert self._uploads is not None
         self._lease.check()
-        while (paths := self._uploads.taken(on_wait)) is not None:
+        while (paths := self._taken(on_wait)) is not None:
             if not paths:
                 continue
             journal.record(ShardPut(journal.state.n_shards_put + 1))
@@ -177,20 +192,31 @@ class StoreHome:
                 faults.point("shard.removed")
             self._put_part()
 
+    def _taken(self, on_wait: Callable[[], None] | None) -> list[Path] | None:
+        assert self._uploads is not None
+        try:
+            return self._uploads.taken(on_wait)
+        except AccessError as error:  # it was there at the beginning: what is done stays
+            hint = "run the same command again when it can be written: it goes on from here"
+            raise OutputError(error.message, hint=hint) from None
+
     def publish(self) -> None:
+        assert self._lease is not None
+        self._lease.confirm()
         names = [name for name in (*self._closing_names(), SKIPPED) if (self.folder / name).is_file()]
         for name in [*names, *self._quarantine(), SUMS, MANIFEST]:  # the manifest last
             objects.put(self.at(name), self.folder / name)
             faults.point("closing.put")
         self._sizes = self._listed()
-        self._remove(sorted((name for name in self._sizes if name.startswith(f"{WORK}/")), key=self._removed_last))
+        faults.point("store.before-removal")
+        self._remove([name for name in self._sizes if name.startswith(f"{WORK}/")])
+        faults.point("store.removed")
 
     def discard(self, recipe: Recipe) -> None:
         assert self._uploads is not None
         self._uploads.close()
         self._sizes = self._listed()
-        names = [name for name in self._sizes if name.startswith(f"{WORK}/")]
-        self._remove([*self._ours(recipe), *sorted(names, key=self._removed_last)])
+        self._remove([*self._ours(recipe), *(name for name in self._sizes if name.startswith(f"{WORK}/"))])
 
     def release(self) -> None:
         if self._uploads is not None:
@@ -206,17 +232,19 @@ class StoreHome:
 
     def _listed(self) -> dict[str, int]:
         """The objects of this output by name, with their sizes: one listing."""
-        from tokenmill.storage.remote import FIRST_TRIES, patiently
+        return {name: file.size for name, file in objects.by_name(self.address).items()}
 
-        found = patiently(lambda: objects.listing(self.address), f"list `{self}`", FIRST_TRIES)
-        below = len(str(self.address)) + 1
-        return {file.address[below:]: file.size for file in found}
+    def _get(self, name: str) -> bytes | None:
+        """A small object of this output, if it was there at the last listing."""
+        return objects.get(self.at(name), self._sizes[name]) if name in self._sizes else None
 
     def _manifest(self) -> Manifest:
-        data = objects.get(self.at(MANIFEST))
-        if data is None:
-            raise DamageError(f"`{self.at(MANIFEST)}` went away while it was read")
-        return decoded_manifest(data, str(self.at(MANIFEST)))
+        if self._read is None:
+            data = self._get(MANIFEST)
+            if data is None:
+                raise DamageError(f"`{self.at(MANIFEST)}` went away while it was read")
+            self._read = decoded_manifest(data, str(self.at(MANIFEST)))
+        return self._read
 
     def _ours(self, recipe: Recipe) -> list[str]:
         """What is there of an output of this recipe, finished or not, or would be overwritten by it."""
@@ -228,11 +256,10 @@ class StoreHome:
         ]
 
     def _remove(self, names: list[str]) -> None:
-        objects.delete([self.at(name) for name in names if name != f"{WORK}/{LOCK}"])
-
-    @staticmethod
-    def _removed_last(name: str) -> bool:
-        return name == f"{WORK}/{RUN}"
+        """Remove objects, all but the lease; what tells of a run goes last."""
+        last = [name for name in names if name == f"{WORK}/{RUN}"]
+        for some in ([name for name in names if name not in (f"{WORK}/{RUN}", f"{WORK}/{LOCK}")], last):
+            objects.delete([self.at(name) for name in some])
 
     def _scratch_is_of(self, run: bytes) -> bool:
         """Whether the scratch folder holds this very run, and knows of all shards that were put."""
@@ -250,31 +277,35 @@ class StoreHome:
             if not path.name.startswith(LOCK):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
-    def _restore(self, run: bytes) -> None:
+    def _restore(self) -> None:
         """Bring the state of a run to this machine. Whatever was in its scratch folder is lost."""
         work = self.folder / WORK
         names = sorted(name for name in self._sizes if name.startswith(f"{WORK}/{JOURNAL}/"))
-        journal = b"".join(objects.get(self.at(name)) or b"" for name in names)
+        journal = b"".join(self._get(name) or b"" for name in names)
         (work / JOURNAL).write_bytes(journal + journal_line(ScratchLost()))
         for name in (name for name in self._sizes if name.startswith(f"{QUARANTINE}/")):
             if "/" not in (file := name.removeprefix(f"{QUARANTINE}/")) and file not in ("", ".", ".."):
                 (self.folder / QUARANTINE).mkdir(exist_ok=True)
-                write_whole(self.folder / QUARANTINE / file, objects.get(self.at(name)) or b"", "quarantine")
+                write_whole(self.folder / QUARANTINE / file, self._get(name) or b"", "quarantine")
         for name in (PLAN, RECIPE):
-            write_whole(work / name, objects.get(self.at(f"{WORK}/{name}")) or b"", name.removesuffix(".json"))
-        write_whole(work / RUN, run, "run")
+            if data := self._get(f"{WORK}/{name}"):
+                write_whole(work / name, data, name.removesuffix(".json"))
+        self._put_run()
 
     def _put_part(self) -> None:
         """Put what the journal has gained since the last time; documents in quarantine before it."""
         assert self._uploads is not None
+        assert self._lease is not None
         with (self.folder / WORK / JOURNAL).open("rb") as file:
             file.seek(self._n_part_bytes)
             data = file.read()
         self._n_parts += 1
         self._n_part_bytes += len(data)
         part, quarantine = self.at(f"{WORK}/{JOURNAL}/{self._n_parts:07d}"), self._quarantine()
+        lease = self._lease
 
         def put() -> list[Path]:
+            lease.check()
             for name in quarantine:
                 if name not in self._sizes:
                     objects.put(self.at(name), self.folder / name)

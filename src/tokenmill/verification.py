@@ -122,8 +122,8 @@ def source_problems(
         name = manifest.tokenizer.name
         return 0, problems, [*notes, f"nothing was encoded again, for want of the tokenizer `{name}`: {error.message}"]
     if level == "sample":
-        n_compared, found = sample_problems(shards, changed, lambda done, total: on_done("comparing", done, total))
-        return n_compared, [*problems, *found], notes
+        n_compared, found, unread = sample_problems(shards, changed, lambda *n: on_done("comparing", *n))
+        return n_compared, [*problems, *found], [*notes, *unread]
     if len(manifest.parents) > 1:
         return 0, problems, [*notes, "it was merged of several outputs: `--full` is for each of them"]
     if changed:

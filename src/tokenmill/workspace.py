@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from tokenmill import __version__, faults
-from tokenmill.errors import BusyError, OutputError
+from tokenmill.errors import OutputError
 from tokenmill.inputs import Identity, identities, refuse_other_inputs
 from tokenmill.journal import Journal, State
 from tokenmill.lock import LOCK, Lock, take_lock
@@ -136,8 +136,6 @@ def workspace(home: Home, recipe: Recipe, plan: Plan, *, retry_excluded: bool = 
     lock = journal = None
     try:
         lock = take_lock(work)
-        if (out / MANIFEST).exists():  # it was not when this run was planned
-            raise BusyError(f"`{out}` was finished by another process just now", hint="run the same command again")
         home.claim(recipe)
         resumed = (work / RECIPE).exists()
         if resumed:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, fields
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 BLOCK = 1 << 16
-KINDS = ("slow", "refused", "too_many", "unavailable", "cut", "short", "truncated", "padded", "corrupt")
+KINDS = ("slow", "refused", "too_many", "unavailable", "cut", "short", "truncated", "padded", "corrupt", "lost")
 Headers = dict[str, str]
 
 
@@ -46,6 +46,7 @@ class Faults:
     truncated: float = 0  # Content-Length and body agree, and the last bytes are missing
     padded: float = 0  # Content-Length and body agree, and there are bytes too many
     corrupt: float = 0  # as long as it should be, with one byte changed
+    lost: float = 0  # carried out, and dropped before the answer
     seed: int = 0
     slow_seconds: float = 0.3
     retry_after: int = 0  # seconds
@@ -185,6 +186,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def send_blocks(self, status: int, blocks: Iterable[bytes], n_bytes: int, headers: Headers) -> None:
         """Send an answer; the faults that concern bodies are done to it here. HEAD gets the headers alone."""
+        if self.fault == "lost":
+            self.log(0)
+            self.reset()
+            return
         blocks, announced, n_sent, fault = damaged(blocks, n_bytes, self.fault if status < 300 else None)
         if self.command == "HEAD":
             announced, n_sent, fault = n_bytes, 0, None

@@ -45,6 +45,8 @@ KINDS: dict[str, Kind] = {
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 UNREAD_COMPRESSIONS = (".xz", ".bz2", ".lz4", ".br", ".lzma", ".zip")
 EDGE_BYTES = 65_536
+# By what an output of tokenmill is known, unfinished and finished.
+OUTPUT_MARK, OUTPUT_FILES = ".work/recipe.json", ("manifest.json", "SHA256SUMS")
 # What Hugging Face datasets puts beside the data.
 SIDE_FILES = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json")
 
@@ -126,13 +128,29 @@ def remote_files(source: str) -> list[RemoteFile]:
             raise SourceError(f"no file matches `{address}`")
         return list(found.values())
     below = len(glob_prefix(address.path).split("/")) if address.path else 0
-    paths = [PurePosixPath(path) for path in found]
+    paths = {PurePosixPath(path): found[path] for path in outside_outputs(found)}
     visible = [path for path in paths if not any(part.startswith((".", "_")) for part in path.parts[below:])]
-    return [found[str(path)] for path in readable_files(visible, str(address))]
+    return [paths[path] for path in readable_files(visible, str(address))]
+
+
+def outside_outputs(paths: Iterable[str]) -> list[str]:
+    """Those of a listing's paths that are in no output of tokenmill: see `is_output`."""
+    known = set(paths)
+    marks = {path.removesuffix(OUTPUT_MARK) for path in known if path.endswith(f"/{OUTPUT_MARK}")}
+    marks |= {
+        path.removesuffix(OUTPUT_FILES[0])
+        for path in known
+        if path.endswith(f"/{OUTPUT_FILES[0]}") and path.removesuffix(OUTPUT_FILES[0]) + OUTPUT_FILES[1] in known
+    }
+    return [path for path in paths if not path.startswith(tuple(marks))]
 
 
 def remote_input(file: RemoteFile, recipe: Recipe) -> Input:
     """What there is to know of a file elsewhere before it is fetched."""
+    from tokenmill.storage.addresses import parsed
+
+    if {"", ".", ".."} & set(parsed(file.address).path.split("/")):
+        raise SourceError(f"the name {file.address!r} leads somewhere else", hint="rename it where it is")
     entry = Input(file.address, file.size, 0, file.digest, *kind_of(PurePosixPath(file.address)))
     return completed(entry, recipe)
 
@@ -231,9 +249,7 @@ def files_below(folder: Path, seen: set[Path]) -> Iterator[Path]:
 
 def is_output(folder: Path) -> bool:
     """Whether a folder is an output of tokenmill, finished or not: no source, even where it lies beside one."""
-    return (folder / ".work" / "recipe.json").exists() or all(
-        (folder / name).exists() for name in ("manifest.json", "SHA256SUMS")
-    )
+    return (folder / OUTPUT_MARK).exists() or all((folder / name).exists() for name in OUTPUT_FILES)
 
 
 def suffixes(path: PurePath) -> tuple[str, str]:

@@ -74,7 +74,10 @@ def parsed(text: str) -> Address:
             )
         return Address("hf", match[1], match[3] or "", unquote(match[2]) if match[2] else None)
     if scheme in WEB:
-        return Address(scheme, *split_root(public_url(text).partition("://")[2]))
+        address = Address(scheme, *split_root(public_url(text).partition("://")[2]))
+        if not address.root:
+            raise SourceError(f"`{redacted(text)}` names no host", hint=f"{scheme}://HOST/file")
+        return address
     root, path = split_root(rest)
     if "@" in root:
         raise SourceError(
@@ -152,6 +155,11 @@ def glob_pattern(path: str) -> re.Pattern[str]:
             case _:
                 translated += re.escape(part)
     return re.compile(translated, flags=re.DOTALL)
+
+
+def matches(pattern: re.Pattern[str], address: Address, path: str) -> bool:
+    """Whether a glob means a path: it matches, or it is no glob after all and a name with such characters in it."""
+    return bool(pattern.fullmatch(path)) or path == address.path
 
 
 def has_magic(path: str) -> bool:

@@ -6,14 +6,15 @@ thousand files, and each file is one request; what lies in the Hub's own cache i
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tokenmill.errors import NetworkError, SourceError
-from tokenmill.storage.addresses import Address, glob_pattern, glob_prefix, has_magic, parsed
+from tokenmill.errors import AccessError, NetworkError, SourceError
+from tokenmill.storage.addresses import Address, glob_pattern, glob_prefix, has_magic, matches, parsed
 from tokenmill.storage.remote import FIRST_TRIES, Hitch, RemoteFile, patiently
 from tokenmill.storage.web import get_stream, response_hitch
 
@@ -62,7 +63,7 @@ def list_files(address: Address) -> list[RemoteFile]:
                 f"sha256:{entry.lfs.sha256}" if entry.lfs else f"git:{entry.blob_id}",
             )
             for entry in entries
-            if isinstance(entry, RepoFile) and (pattern is None or pattern.fullmatch(entry.path))
+            if isinstance(entry, RepoFile) and (pattern is None or matches(pattern, address, entry.path))
         ),
         key=lambda file: file.address,
     )
@@ -97,7 +98,10 @@ def cached_path(file: RemoteFile) -> Path | None:
     from huggingface_hub import try_to_load_from_cache
 
     address = parsed(file.address)
-    found = try_to_load_from_cache(address.root, address.path, revision=address.revision, repo_type="dataset")
+    try:
+        found = try_to_load_from_cache(address.root, address.path, revision=address.revision, repo_type="dataset")
+    except ValueError:  # a name that could be no path, as `C:/x`
+        return None
     return Path(found) if isinstance(found, str) else None
 
 
@@ -134,7 +138,7 @@ def cached_files(address: Address) -> list[RemoteFile]:
     for path in sorted(snapshot.rglob("*")):
         name = path.relative_to(snapshot).as_posix()
         below = not address.path or name == address.path or name.startswith(f"{address.path}/")
-        if path.is_file() and (pattern.fullmatch(name) if pattern else below):
+        if path.is_file() and (matches(pattern, address, name) if pattern else below):
             blob = path.resolve().name
             digest = f"sha256:{blob}" if len(blob) == 64 else f"git:{blob}"
             found.append(RemoteFile(str(address.at(name)), path.stat().st_size, digest))
@@ -154,6 +158,8 @@ def hitches() -> Iterator[None]:
         raise (hitch or error) from None
     except httpx2.TransportError as error:
         raise Hitch(str(error) or type(error).__name__) from None
+    except json.JSONDecodeError:
+        raise Hitch("an answer came that is not whole") from None
 
 
 @contextmanager
@@ -164,7 +170,7 @@ def translated(address: Address) -> Iterator[None]:
     try:
         yield
     except errors.GatedRepoError:
-        raise SourceError(
+        raise AccessError(
             f"`hf://datasets/{address.root}` is gated, and this user has no access",
             hint=f"ask for access on https://huggingface.co/datasets/{address.root}, then `hf auth login`"
             " or set HF_TOKEN",
@@ -185,7 +191,7 @@ def translated(address: Address) -> Iterator[None]:
     except errors.HfHubHTTPError as error:
         status = error.response.status_code if error.response is not None else 0
         if status in (401, 403):
-            raise SourceError(
+            raise AccessError(
                 f"the Hub does not accept the token for `hf://datasets/{address.root}` ({status})",
                 hint="`hf auth login`, or set HF_TOKEN to a token that is valid",
             ) from None

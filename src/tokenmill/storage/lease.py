@@ -19,10 +19,12 @@ from tokenmill.errors import BusyError, TokenmillError
 from tokenmill.lock import Holder, holder_here, is_alive
 from tokenmill.storage import objects
 from tokenmill.storage.addresses import Address
+from tokenmill.storage.remote import FIRST_TRIES, MAX_TRIES
 
 BEAT_SECONDS = 15.0
 STALE_SECONDS = 75.0
 SETTLE_SECONDS = 1.0
+LAST_TRIES = 2  # when the run is over: nobody likes to wait for that
 
 
 class Lease:
@@ -47,11 +49,20 @@ class Lease:
                 hint="see `tokenmill status`",
             )
 
+    def confirm(self, max_tries: int = MAX_TRIES) -> None:
+        """Ask the store whether the lease is still ours, and raise if it is not."""
+        if not self._lost:
+            found, _ = read_tagged(self.address, max_tries)
+            self._lost = found is None or found.token != self.holder.token
+        self.check()
+
     def release(self) -> None:
+        """Let others in. Without a network the lease runs out by itself."""
         self._stop.set()
         self._thread.join()
-        if not self._lost:
-            objects.delete([self.address])
+        with suppress(TokenmillError):
+            self.confirm(LAST_TRIES)
+            objects.delete([self.address], LAST_TRIES)
 
     def _take(self) -> None:
         found, tag = read_tagged(self.address)
@@ -71,9 +82,16 @@ class Lease:
                 raise BusyError(f"`{self.out}` was taken by another process just now")
 
     def _write(self, mode: Any) -> str | None:
-        return objects.put(
-            self.address, msgspec.json.encode(self.holder), mode=mode if self._conditional else "overwrite"
-        )
+        """Put what we say of ourselves, and return its tag: also where the answer was lost and the put was not."""
+        try:
+            return objects.put(
+                self.address, msgspec.json.encode(self.holder), mode=mode if self._conditional else "overwrite"
+            )
+        except FileExistsError:
+            found, tag = read_tagged(self.address)
+            if found is not None and found.token == self.holder.token:
+                return tag
+            raise
 
     def _beat(self) -> None:
         while not self._stop.wait(BEAT_SECONDS):
@@ -95,13 +113,13 @@ def read_lease(address: Address) -> Holder | None:
     return read_tagged(address)[0]
 
 
-def read_tagged(address: Address) -> tuple[Holder | None, str | None]:
-    """What a lease says, and the tag of the object."""
-    data, tag = objects.get_tagged(address)
-    try:
-        return (None if data is None else msgspec.json.decode(data, type=Holder)), tag
-    except msgspec.MsgspecError:
-        return None, tag
+def read_tagged(address: Address, max_tries: int = MAX_TRIES) -> tuple[Holder | None, str | None]:
+    """What a lease says, and the tag of the object. One that cannot be read, again and again, says nothing."""
+    for _ in range(FIRST_TRIES):
+        data, tag = objects.get_tagged(address, max_tries)
+        with suppress(msgspec.MsgspecError):
+            return (None if data is None else msgspec.json.decode(data, type=Holder)), tag
+    return None, tag
 
 
 def has_conditions(address: Address) -> bool:

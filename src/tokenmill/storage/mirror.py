@@ -7,18 +7,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
+
 from tokenmill.errors import OutputError
 from tokenmill.lock import LOCK
 from tokenmill.manifest import MANIFEST
 from tokenmill.storage import objects
 from tokenmill.storage.addresses import STORES, Address, parsed
 from tokenmill.storage.download import download_all
+from tokenmill.storage.lease import read_lease
 from tokenmill.storage.names import safe_path
-from tokenmill.storage.remote import RemoteFile, list_files
+from tokenmill.storage.remote import RemoteFile
 from tokenmill.workspace import JOURNAL, PLAN, WORK
 
 OnBytes = Callable[[int, int], None]  # how many of how many
-MAX_NAME_BYTES = 200  # of one part of a path: file systems take 255, and a suffix comes behind it
 
 
 @contextmanager
@@ -46,13 +48,16 @@ def state_here(out: str | Path) -> Iterator[Path]:
         return
     address = out_address(str(out))
     with tempfile.TemporaryDirectory(prefix="tokenmill-") as folder:
-        names = [file.address[len(str(address)) + 1 :] for file in list_files(address)]
+        names = {name: file.size for name, file in objects.by_name(address).items()}
         parts = sorted(name for name in names if name.startswith(f"{WORK}/{JOURNAL}/"))
         (Path(folder) / WORK).mkdir()
-        for name in (MANIFEST, f"{WORK}/{PLAN}", f"{WORK}/{LOCK}"):
+        for name in (MANIFEST, f"{WORK}/{PLAN}"):
             if name in names:
-                (Path(folder) / name).write_bytes(objects.get(address.at(f"{address.path}/{name}")) or b"")
-        journal = b"".join(objects.get(address.at(f"{address.path}/{name}")) or b"" for name in parts)
+                (Path(folder) / name).write_bytes(objects.get(address.at(f"{address.path}/{name}"), names[name]) or b"")
+        if f"{WORK}/{LOCK}" in names:  # which may have another size by now
+            holder = read_lease(address.at(f"{address.path}/{WORK}/{LOCK}"))
+            (Path(folder) / WORK / LOCK).write_bytes(msgspec.json.encode(holder))
+        journal = b"".join(objects.get(address.at(f"{address.path}/{name}"), names[name]) or b"" for name in parts)
         (Path(folder) / WORK / JOURNAL).write_bytes(journal)
         yield Path(folder)
 
@@ -68,8 +73,7 @@ def out_address(out: str) -> Address:
 
 def output_files(address: Address) -> dict[str, RemoteFile]:
     """The files of a finished output by name."""
-    below = len(str(address)) + 1
-    files = {file.address[below:]: file for file in list_files(address)}
+    files = objects.by_name(address)
     if MANIFEST not in files:
         unfinished = any(name.startswith(f"{WORK}/") for name in files)
         what = "is not finished" if unfinished else "is no output of tokenmill"

@@ -15,9 +15,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tokenmill.errors import SourceError, TokenmillError
-from tokenmill.storage.addresses import Address, glob_pattern, glob_prefix, has_magic, parsed, redacted
-from tokenmill.storage.remote import Hitch, RemoteFile, patiently, taken
+from tokenmill.errors import AccessError, SourceError, TokenmillError
+from tokenmill.storage.addresses import Address, glob_pattern, glob_prefix, has_magic, matches, parsed, redacted
+from tokenmill.storage.remote import FIRST_TRIES, MAX_TRIES, Hitch, RemoteFile, patiently, taken
 
 CHUNK_BYTES = 1 << 20
 PART_BYTES = 16 << 20  # of a put in several parts: 10,000 of them are 160 GB
@@ -36,13 +36,20 @@ CREDENTIALS = {
     "az": "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or a token or SAS of Azure's own variables",
 }
 
+NO_CREDENTIALS = r"169\.254\.169\.254|metadata\.google|MissingCredentials|Account must be specified"
+BAD_CREDENTIALS = ("ExpiredToken", "InvalidToken", "TokenRefreshRequired")  # with status 400
+
 
 @lru_cache
 def bucket(scheme: str, root: str) -> Any:
     """The store of a bucket; one for the whole process, with its connections."""
     from obstore.store import from_url
 
-    endpoint = next((os.environ[name] for name in ENDPOINTS[scheme] if os.environ.get(name)), "")
+    set_ones = {name: os.environ[name] for name in ENDPOINTS[scheme] if name in os.environ}
+    for name, value in set_ones.items():
+        if not re.match(r"https?://\w", value):
+            raise SourceError(f"{name} is `{redacted(value)}`, which is no URL", hint=f"unset {name}, or mend it")
+    endpoint = next(iter(set_ones.values()), "")
     options: Any = {
         "client_options": {"allow_http": endpoint.startswith("http://"), "connect_timeout": "10s", "timeout": "10min"},
         "retry_config": RETRIES,
@@ -73,7 +80,7 @@ def list_files(address: Address) -> list[RemoteFile]:
     found = listing(address.at(prefix))
     if not found and prefix and pattern is None:
         found = [entry] if (entry := head(address)) else []
-    files = [file for file in found if pattern is None or pattern.fullmatch(parsed(file.address).path)]
+    files = [file for file in found if pattern is None or matches(pattern, address, parsed(file.address).path)]
     return sorted(files, key=lambda file: file.address)
 
 
@@ -84,6 +91,12 @@ def listing(address: Address) -> list[RemoteFile]:
     with translated(address):
         pages = obstore.list(bucket(address.scheme, address.root), address.path or None)
         return [remote_file(address, meta) for page in pages for meta in page]
+
+
+def by_name(address: Address) -> dict[str, RemoteFile]:
+    """All objects below a folder by their names there; no character of an address means anything but itself."""
+    found = patiently(lambda: listing(address), f"list `{address}`", FIRST_TRIES)
+    return {file.address[len(str(address)) + 1 :]: file for file in found}
 
 
 def head(address: Address) -> RemoteFile | None:
@@ -125,13 +138,20 @@ def stream(file: RemoteFile, start: int, stop: int | None = None) -> Iterator[by
         raise SourceError(f"there is nothing at `{address}`") from None
 
 
-def get(address: Address) -> bytes | None:
-    """A small object, or None where there is none."""
-    return get_tagged(address)[0]
+def get(address: Address, n_bytes: int) -> bytes | None:
+    """A small object of a known size, or None where there is none."""
+
+    def read() -> bytes | None:
+        data, _ = get_tagged(address)
+        if data is not None and len(data) != n_bytes:
+            raise Hitch(f"{len(data):,} bytes came, expected {n_bytes:,}")
+        return data
+
+    return patiently(read, f"read `{address}`")
 
 
-def get_tagged(address: Address) -> tuple[bytes | None, str | None]:
-    """A small object and its tag."""
+def get_tagged(address: Address, max_tries: int = MAX_TRIES) -> tuple[bytes | None, str | None]:
+    """A small object and its tag. Whether all of it came is for the caller to see."""
 
     def read() -> tuple[bytes | None, str | None]:
         import obstore
@@ -143,7 +163,7 @@ def get_tagged(address: Address) -> tuple[bytes | None, str | None]:
         except FileNotFoundError:
             return None, None
 
-    return patiently(read, f"read `{address}`")
+    return patiently(read, f"read `{address}`", max_tries)
 
 
 def put(address: Address, data: bytes | Path, *, mode: Any = "overwrite") -> str | None:
@@ -172,20 +192,20 @@ def put(address: Address, data: bytes | Path, *, mode: Any = "overwrite") -> str
     return patiently(write, f"write `{address}`")
 
 
-def delete(addresses: list[Address]) -> None:
-    """Remove objects; those that are not there are as good as removed."""
+def delete(addresses: list[Address], max_tries: int = MAX_TRIES) -> None:
+    """Remove objects of a bucket, many in one request; those that are not there are as good as removed."""
     import obstore
 
-    for address in addresses:
+    def remove(some: list[Address]) -> None:
+        try:
+            with translated(some[0]):
+                obstore.delete(bucket(some[0].scheme, some[0].root), [address.path for address in some])
+        except FileNotFoundError:  # not on S3
+            for address in some if len(some) > 1 else []:
+                remove([address])
 
-        def remove(address: Address = address) -> None:
-            try:
-                with translated(address):
-                    obstore.delete(bucket(address.scheme, address.root), address.path)
-            except FileNotFoundError:
-                pass
-
-        patiently(remove, f"remove `{address}`")
+    if addresses:
+        patiently(lambda: remove(addresses), f"remove `{addresses[0]}`", max_tries)
 
 
 @contextmanager
@@ -209,12 +229,12 @@ def explained(address: Address, text: str) -> Exception:
     found = re.search(r"status code: (\d{3})", text) or re.search(r"status: (\d{3})", text)
     status, code = int(found[1]) if found else 0, re.search(r"<Code>(\w+)</Code>", text)
     what = code[1] if code else str(status)
-    if re.search(r"169\.254\.169\.254|metadata\.google|MissingCredentials|Account must be specified", text):
+    if re.search(NO_CREDENTIALS, text):
         return SourceError(f"no credentials for `{where}`", hint=CREDENTIALS[address.scheme])
     if what == "NoSuchBucket":
         return SourceError(f"there is no bucket `{where}`")
-    if status in (401, 403) or re.search(r"Unauthenticated|PermissionDenied", text):
-        return SourceError(
+    if status in (401, 403) or what in BAD_CREDENTIALS or re.search(r"Unauthenticated|PermissionDenied", text):
+        return AccessError(
             f"no permission for `{address}` ({what})",
             hint=f"are these the right credentials? {CREDENTIALS[address.scheme]}",
         )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from tokenmill.errors import SourceError
+from tokenmill.errors import AccessError, SourceError
 from tokenmill.storage.addresses import Address, full_url, parsed, redacted
 from tokenmill.storage.remote import Hitch, RemoteFile, taken
 
@@ -49,9 +49,11 @@ def ask(http: Any, address: Address, headers: dict[str, str]) -> Any:
 
 def refusal(address: Address, status: int) -> SourceError:
     if status in (401, 403):
-        return SourceError(f"no permission to read `{address}` ({status})", hint="has the link expired?")
+        return AccessError(f"no permission to read `{address}` ({status})", hint="has the link expired?")
     if status in (404, 410):
         return SourceError(f"there is nothing at `{address}` ({status})")
+    if status == 416:
+        return SourceError(f"`{address}` is shorter than the server said before", hint="did somebody write it?")
     return SourceError(f"the server refuses `{address}`: status {status}")
 
 
