@@ -212,7 +212,8 @@ class StoreHome:
             faults.point("closing.put")
         self._sizes = self._listed()
         faults.point("store.before-removal")
-        self._remove([name for name in self._sizes if name.startswith(f"{WORK}/")])
+        taken_again = {name for name in self._sizes if name.startswith(f"{QUARANTINE}/")} - set(self._quarantine())
+        self._remove([*taken_again, *(name for name in self._sizes if name.startswith(f"{WORK}/"))])
         faults.point("store.removed")
 
     def discard(self, recipe: Recipe) -> None:
