@@ -17,7 +17,7 @@ import numpy.typing as npt
 from tokenmill import __version__
 from tokenmill.assemble import in_unit_order, unit_stretches
 from tokenmill.batches import Documents, Tokens, text_array
-from tokenmill.encode import Beat, Job, wanted_documents
+from tokenmill.encode import Beat, Job, import_paths, wanted_documents
 from tokenmill.errors import NetworkError, OutputError, SourceError, TokenmillError
 from tokenmill.executors import Mishap, executor_named
 from tokenmill.fetching import DOWNLOADS, Fetcher
@@ -143,7 +143,7 @@ def full_problems(shards: Shards, workers: int | None, on_done: OnDone) -> Itera
             work=str(work),
             batch_bytes=BATCH_BYTES,
             n_units=len(plan.units),
-            import_paths=(),
+            import_paths=import_paths(),
             use_reference=True,
         )
         fetcher = Fetcher(plan, plan.units, work / DOWNLOADS, None, keep=False)

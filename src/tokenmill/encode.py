@@ -6,6 +6,8 @@ gives the same bytes; nothing here knows who else is working. No Python object i
 
 from __future__ import annotations
 
+import os
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -46,6 +48,11 @@ class Job(msgspec.Struct, frozen=True):
     n_units: int
     import_paths: tuple[str, ...]  # where the parent finds modules: a tokenizer of the user's may be there
     use_reference: bool  # the fast engine was seen to differ on the corpus, or there is none
+
+
+def import_paths() -> tuple[str, ...]:
+    """Where this process finds modules, for a Job."""
+    return tuple(os.path.abspath(path) for path in sys.path)  # noqa: PTH100 - "" is the working folder
 
 
 class Beat(msgspec.Struct, frozen=True, tag=True):

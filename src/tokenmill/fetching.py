@@ -199,7 +199,7 @@ class Fetcher:
             if (sha256 := self._adopted(cached, file)) is None:
                 raise DamageError(f"`{cached}` is damaged: it is not `{file.address}`", hint="delete it")
             return cached, sha256
-        path = self.folder / local_name(file)
+        path = self.folder / local_name(file, index)
         if path.exists():
             if (sha256 := self._adopted(path, file)) is not None:
                 return path, sha256
@@ -227,7 +227,7 @@ class Fetcher:
             room -= self.inputs[index].size
             if room < 0:
                 break
-            kept |= {(name := local_name(remote_file(self.inputs[index]))), name + TEMP_SUFFIX}
+            kept |= {(name := local_name(remote_file(self.inputs[index]), index)), name + TEMP_SUFFIX}
         for path in self.folder.iterdir():
             if path.name not in kept and not self.keep:
                 path.unlink()
@@ -273,6 +273,9 @@ def cached_path(file: RemoteFile) -> Path | None:
     return cached_path(file)
 
 
-def local_name(file: RemoteFile) -> str:
-    """What a download is called here: a digest of what it is, and nothing that a stranger chose."""
-    return hashlib.sha256(f"{file.address}\n{file.size}\n{file.digest}".encode()).hexdigest()[:32]
+def local_name(file: RemoteFile, index: int) -> str:
+    """What a download is called here: a digest of what it is, and nothing that a stranger chose.
+
+    A file that is an input twice comes twice: the first copy may be gone when the second is needed.
+    """
+    return hashlib.sha256(f"{index}\n{file.address}\n{file.size}\n{file.digest}".encode()).hexdigest()[:32]

@@ -11,8 +11,6 @@ anything relies on it: a run that was killed goes on from there (workspace.py).
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Literal
@@ -20,7 +18,7 @@ from typing import Literal
 from tokenmill import __version__
 from tokenmill.assemble import assemble
 from tokenmill.calibrate import EngineChoice, engine_choice
-from tokenmill.encode import Job
+from tokenmill.encode import Job, import_paths
 from tokenmill.errors import DataError, RecipeError, SourceError
 from tokenmill.executors import executor_named
 from tokenmill.fetching import DOWNLOADS, Fetcher
@@ -89,7 +87,7 @@ def carried_out(
         work=str(space.work),
         batch_bytes=options.batch_bytes,
         n_units=len(plan.units),
-        import_paths=tuple(os.path.abspath(path) for path in sys.path),  # noqa: PTH100 - "" is the working folder
+        import_paths=import_paths(),
         use_reference=engine.use_reference,
     )
     done = list(journal.state.units.values())

@@ -97,8 +97,11 @@ class StoreHome:
         begun = {f"{WORK}/{RECIPE}": msgspec.json.encode(recipe), f"{WORK}/{RUN}": secrets.token_hex(16).encode()}
         for name, data in begun.items():  # whoever is killed now is known
             objects.put(self.at(name), data)
+        faults.point("over.begun")
         self._remove([MANIFEST])
+        faults.point("over.file-removed")
         self._remove([*self._ours(recipe), *begun])
+        faults.point("over.done")
         shutil.rmtree(self.folder, ignore_errors=True)
         lease.release()
         self._sizes = self._listed()
@@ -209,7 +212,8 @@ class StoreHome:
             faults.point("closing.put")
         self._sizes = self._listed()
         faults.point("store.before-removal")
-        self._remove([name for name in self._sizes if name.startswith(f"{WORK}/")])
+        taken_again = {name for name in self._sizes if name.startswith(f"{QUARANTINE}/")} - set(self._quarantine())
+        self._remove([*taken_again, *(name for name in self._sizes if name.startswith(f"{WORK}/"))])
         faults.point("store.removed")
 
     def discard(self, recipe: Recipe) -> None:

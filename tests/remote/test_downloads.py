@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from journeys import RECIPES, REPO, content, corpus_files, file_bytes, shards_of, texts, write_files
+from journeys import RECIPES, REPO, SOURCE, content, corpus_files, file_bytes, shards_of, texts, write_files
 
 LARGE = {"unit_bytes": 400_000, "batch_bytes": 100_000, "bucket_bytes": 4_000_000}
 FILE_BYTES = 400_000
@@ -175,6 +175,19 @@ def test_a_file_that_always_arrives_damaged_is_not_believed(journey, hub):
     ended = journey.run(RECIPES["shuffled"])
     assert ended.code == 1
     assert "arrived damaged 3 times" in ended.said
+
+
+def test_a_file_that_is_a_source_twice_comes_twice(journey, hub, tmp_path):
+    files = corpus_files(n_documents=60)
+    hub.add_repo(REPO, files)
+    folder = write_files(tmp_path / "corpus", files) / "sample" / "10BT"
+    for again in (SOURCE, f"{SOURCE}/000_00000.parquet"):
+        local = again.replace(SOURCE, str(folder))
+        out = tmp_path / hashlib.sha256(again.encode()).hexdigest()
+        ended = journey.run(RECIPES["shuffled"] | {"sources": [SOURCE, again]}, out, disk_budget=200_000)
+        assert ended.code == 0, ended.said
+        assert journey.run(RECIPES["shuffled"] | {"sources": [str(folder), local]}, out.with_suffix(".local")).code == 0
+        assert shards_of(content(out)) == shards_of(content(out.with_suffix(".local")))
 
 
 def test_a_run_that_goes_on_in_the_middle_of_a_file_keeps_that_file(journey, hub):

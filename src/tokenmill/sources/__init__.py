@@ -151,7 +151,7 @@ def remote_input(file: RemoteFile, recipe: Recipe) -> Input:
 
     if {"", ".", ".."} & set(parsed(file.address).path.split("/")):
         raise SourceError(f"the name {file.address!r} leads somewhere else", hint="rename it where it is")
-    entry = Input(file.address, file.size, 0, file.digest, *kind_of(PurePosixPath(file.address)))
+    entry = Input(file.address, file.size, 0, file.digest, *kind_of(PurePosixPath(file.address), file.address))
     return completed(entry, recipe)
 
 
@@ -260,15 +260,15 @@ def suffixes(path: PurePath) -> tuple[str, str]:
     return outer, ""
 
 
-def kind_of(path: PurePath) -> tuple[Kind, str | None]:
+def kind_of(path: PurePath, address: str = "") -> tuple[Kind, str | None]:
     """Return kind and compression by the file's ending."""
     inner, outer = suffixes(path)
     if inner not in KINDS:
-        raise SourceError(f"cannot tell what `{path}` is by its ending", hint=endings_hint())
+        raise SourceError(f"cannot tell what `{address or path}` is by its ending", hint=endings_hint())
     kind, compression = KINDS[inner], COMPRESSIONS.get(outer)
     if compression and kind in ("parquet", "arrow"):
         raise SourceError(
-            f"`{path}` is a compressed {kind} file: it cannot be read in parts",
+            f"`{address or path}` is a compressed {kind} file: it cannot be read in parts",
             hint=f"unpack it first; {kind} compresses inside the file",
         )
     return kind, compression
