@@ -304,7 +304,7 @@ def parse_bytes(text: str) -> int:
 
 def parse_val(text: str) -> float | int | str:
     """Return what `--val` stands for: a fraction, a number of documents, or a word."""
-    if text in ("shard", "none"):
+    if text.isalpha():
         return text
     if re.fullmatch(r"\d*\.\d+|\d+(\.\d*)?e-\d+", text, flags=re.IGNORECASE):
         return float(text)

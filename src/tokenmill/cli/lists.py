@@ -10,6 +10,8 @@ from typing import Any
 import click
 import msgspec
 
+from tokenmill.cli import suggestions
+
 
 def print_rows(rows: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
@@ -20,7 +22,7 @@ def print_rows(rows: list[dict[str, Any]], as_json: bool) -> None:
         click.echo("  ".join(str(row[key]).ljust(widths[key]) for key in row).rstrip())
 
 
-@click.command()
+@click.command(short_help="The output formats, and who reads them.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def formats(as_json: bool) -> None:
     """List the output formats, the trainers that read them, and their defaults.
@@ -49,9 +51,19 @@ def formats(as_json: bool) -> None:
     print_rows(rows, as_json)
 
 
-@click.command()
-@click.option("--tokenizer", "names", multiple=True, help="Tell about this one: a name or a file, as for `prepare`.")
-@click.option("--pattern", help="For a rank file: the tokenizer whose pattern splits the text.")
+@click.command(short_help="The tokenizers, and the engine that does the work.")
+@click.option(
+    "--tokenizer",
+    "names",
+    multiple=True,
+    shell_complete=suggestions.tokenizers,
+    help="Tell about this one: a name or a file, as for `prepare`.",
+)
+@click.option(
+    "--pattern",
+    shell_complete=suggestions.tokenizers,
+    help="For a rank file: the tokenizer whose pattern splits the text.",
+)
 @click.option(
     "--compare", type=click.Path(path_type=Path), help="Encode this file with engine and reference, and compare."
 )
