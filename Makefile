@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-ways test-formats test-remote test-faults torture torture-peers lint types package test-consumers test-unicode fuzz memory clean
+.PHONY: demo test test-ways test-formats test-remote test-docs test-faults torture torture-peers docs reference lint types package test-consumers test-unicode fuzz memory clean
 
 demo: .venv/installed
 	rm -rf out
@@ -26,6 +26,10 @@ test-formats: .venv/tests
 test-remote: .venv/tests
 	$(BIN)/pytest -n 2 tests/remote
 
+# Every command of README, guides and help, typed for real where its inputs are.
+test-docs: .venv/tests
+	$(BIN)/pytest -n 2 tests/guides
+
 # Real processes, real signals: killed, starved, corrupted; three to four minutes.
 test-faults: .venv/tests
 	$(BIN)/pytest tests/faults
@@ -40,6 +44,15 @@ torture-peers:
 	$(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/pip install --quiet datasets tiktoken datatrove orjson
 	.venv-peers/bin/python tests/faults/peers.py
+
+# The site, into build/docs; a broken link or anchor, or a page that the navigation does not know, fails.
+docs: .venv/docs
+	$(BIN)/python tools/reference.py --check
+	$(BIN)/sphinx-build -q -W --keep-going --fresh-env docs build/docs
+
+# docs/reference/, from the code.
+reference: .venv/installed
+	$(BIN)/python tools/reference.py
 
 lint: .venv/lint
 	$(BIN)/ruff check .
@@ -93,9 +106,13 @@ memory: .venv/installed
 	$(BIN)/pip install --quiet --editable '.[test]'
 	touch $@
 
+.venv/docs: .venv/installed
+	$(BIN)/pip install --quiet --editable '.[docs]'
+	touch $@
+
 .venv/lint: .venv/installed
 	$(BIN)/pip install --quiet --editable '.[lint]'
 	touch $@
 
 clean:
-	rm -rf .venv .venv-package .venv-peers .venv-consumers .venv-streaming out dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build .venv .venv-package .venv-peers .venv-consumers .venv-streaming out dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -152,7 +152,8 @@ def test_bash_completes_by_its_own_script(tmp_path):
     """The real shell: it loads the script, and calls the function that the script registers."""
     script = (
         'eval "$(tokenmill completion bash)"\n'
-        'COMP_WORDS=(tokenmill prepare --format meg)\nCOMP_CWORD=3\n_tokenmill_completion tokenmill\necho "${COMPREPLY[@]}"\n'
+        "COMP_WORDS=(tokenmill prepare --format meg)\nCOMP_CWORD=3\n"
+        '_tokenmill_completion tokenmill\necho "${COMPREPLY[@]}"\n'
     )
     path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(

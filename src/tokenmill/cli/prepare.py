@@ -74,8 +74,8 @@ def prepare(
     Examples:
         tokenmill prepare sample -o out
         tokenmill prepare fineweb-edu --version 10B -o data/fineweb_edu
-        tokenmill prepare 'fineweb/*.parquet' -o data --format llmc --shard-tokens 100M
-        tokenmill prepare books.txt -o data --tokenizer cl100k_base --separator '<|endoftext|>'
+        tokenmill prepare 'fineweb/*.parquet' -o data/llmc --format llmc --shard-tokens 100M
+        tokenmill prepare books.txt -o data/books --tokenizer cl100k_base --separator '<|endoftext|>'
     """
     from tokenmill.mill import prepare_recipe
 
