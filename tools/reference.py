@@ -95,8 +95,8 @@ def recipe_page() -> str:
             "# Recipe",
             "The fields of a recipe: keys of a file for [`--recipe`](../prepare.md), arguments of `tokenmill.Recipe`,"
             " and what `recipe` holds in a [manifest](manifest.md). An unknown key is an error. `null` takes the"
-            " default of the [format](formats.md). In a file, counts may be written as `100M`, and `version` may stand beside"
-            " the name of a [corpus](../datasets.md).",
+            " default of the [format](formats.md). In a file, counts may be written as `100M`, and `version` may stand"
+            " beside the name of a [corpus](../datasets.md).",
             *struct_section(Recipe),
             *struct_section(RunOptions),
         ]
