@@ -16,14 +16,14 @@ from tokenmill.cli.display import fitting, rough
 BIN = Path(sys.executable).parent
 
 
-def shown_on_terminal(arguments, columns, cwd, **environment):
+def shown_on_terminal(arguments, columns, cwd, stdout=subprocess.PIPE, **environment):
     """What a command writes to a terminal of so many columns on stderr, and its summary."""
     leader, follower = pty.openpty()
     variables = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(columns), **environment}
     process = subprocess.Popen(
         [sys.executable, "-m", "tokenmill", *arguments],
         stderr=follower,
-        stdout=subprocess.PIPE,
+        stdout=follower if stdout is None else stdout,
         text=True,
         env=variables,
         cwd=cwd,
@@ -57,6 +57,12 @@ def test_live_lines_fit_the_terminal_and_are_gone_at_the_end(corpus, columns, tm
     assert shown.rstrip().endswith(("\x1b[?25h", "\x1b[2K"))  # the lines are erased, and the cursor is back
     assert "\x1b[?25h" in shown
     assert all(len(line) <= 80 for line in summary.splitlines())
+
+
+@pytest.mark.parametrize("command", ["formats", "tokenizers", "datasets"])
+def test_a_list_fits_a_narrow_terminal(command, tmp_path):
+    shown, _ = shown_on_terminal([command], 80, tmp_path, stdout=None, NO_COLOR="1")
+    assert max(len(re.sub(r"\x1b\[[\d;]*m", "", line)) for line in shown.splitlines()[:-2]) <= 80  # then a sentence
 
 
 def test_a_dumb_terminal_gets_plain_lines(corpus, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from itertools import zip_longest
 from pathlib import Path
@@ -18,8 +19,21 @@ def print_rows(rows: list[dict[str, Any]], as_json: bool) -> None:
         sys.stdout.write(msgspec.json.encode(rows).decode() + "\n")
         return
     widths = {key: max(len(key), *(len(str(row[key])) for row in rows)) for key in rows[0]}
+    columns = shutil.get_terminal_size().columns
+    if sys.stdout.isatty() and sum(widths.values()) + 2 * (len(widths) - 1) > columns:
+        print_entries(rows, columns)
+        return
     for row in [{key: key for key in rows[0]}, *rows]:
         click.echo("  ".join(str(row[key]).ljust(widths[key]) for key in row).rstrip())
+
+
+def print_entries(rows: list[dict[str, Any]], columns: int) -> None:
+    """Rows for a terminal that a table is too wide for: the first field, and below it the others by name."""
+    for row in rows:
+        first, *others = row.items()
+        click.echo(click.style(str(first[1]), bold=True))
+        text = "; ".join(f"{key} {value}" for key, value in others)
+        click.echo(click.wrap_text(text, columns, initial_indent="  ", subsequent_indent="  "))
 
 
 @click.command(short_help="The output formats, and who reads them.")
