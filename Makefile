@@ -28,7 +28,7 @@ test-remote: .venv/tests
 
 # Every command of README, guides and help, typed for real where its inputs are.
 test-docs: .venv/tests
-	$(BIN)/pytest -n 2 tests/guides
+	$(BIN)/pytest -n 2 --dist worksteal tests/guides
 
 # Real processes, real signals: killed, starved, corrupted; three to four minutes.
 test-faults: .venv/tests

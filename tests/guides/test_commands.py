@@ -19,7 +19,6 @@ from tokenmill.cli import cli
 
 # What cannot be run here, and why.
 SKIPPED = {
-    r"make (demo|test)$": "steps of CI by themselves",
     r"pip install": "would change the environment that the tests run in; `make package` installs for real",
     r"python train\.py|torchrun": "needs the trainer, PyTorch and a GPU; `make test-consumers` reads the files",
     r"--format int64": "needs an installed package with an entry point: tests/formats/test_own_format.py has one",
@@ -27,12 +26,20 @@ SKIPPED = {
 FINDS = r"tokenmill doctor"  # exits with 1 when it finds something, as it should
 SECONDS = 60
 
-PAGES = {
-    str(path.relative_to(ROOT)): commands_of(path.read_text())
-    for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
-}
-PAGES |= {f"help of {name}": help_examples(command.help or "") for name, command in cli.commands.items()}
-PAGES = {name: commands for name, commands in PAGES.items() if commands}
+MARKDOWN = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def pages() -> dict[str, list[Command]]:
+    """The commands by page; help counts as one, unless the page of its command has the same examples."""
+    found = {str(path.relative_to(ROOT)): commands_of(path.read_text()) for path in MARKDOWN}
+    for name, command in cli.commands.items():
+        examples = help_examples(command.help or "")
+        if not {example.code for example in examples} <= {known.code for known in found[f"docs/{name}.md"]}:
+            found[f"help of {name}"] = examples
+    return {name: commands for name, commands in found.items() if commands}
+
+
+PAGES = pages()
 
 
 @pytest.fixture(scope="session")

@@ -47,7 +47,6 @@ OUTPUTS = {
     "docs/status.md": ["data"],
     "help of inspect": ["out", "data", "llmc"],
     "help of stats": ["out"],
-    "help of merge": ["crawl_2023", "crawl_2024"],
     "help of push": ["out"],
 }
 
