@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-ways test-formats test-remote test-browser test-faults torture torture-peers lint types package test-consumers test-unicode fuzz memory bench clean
+.PHONY: demo test test-ways test-formats test-remote test-browser test-docs test-faults torture torture-peers docs reference lint types package test-consumers test-unicode fuzz memory bench clean
 
 demo: .venv/installed
 	rm -rf out
@@ -34,6 +34,10 @@ test-browser: .venv/browser
 		{ echo "make test-browser needs Chromium: apt-get install $(BROWSER_NEEDS), or CHROMIUM=its path"; exit 1; }
 	$(BIN)/pytest -n 2 tests/browser
 
+# Every command of README, guides and help, typed for real where its inputs are.
+test-docs: .venv/tests
+	$(BIN)/pytest -n 2 --dist worksteal tests/guides
+
 # Real processes, real signals: killed, starved, corrupted; three to four minutes.
 test-faults: .venv/tests
 	$(BIN)/pytest tests/faults
@@ -48,6 +52,15 @@ torture-peers:
 	$(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/pip install --quiet datasets tiktoken datatrove orjson
 	.venv-peers/bin/python tests/faults/peers.py
+
+# The site, into build/docs; a broken link or anchor, or a page that the navigation does not know, fails.
+docs: .venv/docs
+	$(BIN)/python tools/reference.py --check
+	$(BIN)/sphinx-build -q -W --keep-going --fresh-env docs build/docs
+
+# docs/reference/, from the code.
+reference: .venv/installed
+	$(BIN)/python tools/reference.py
 
 lint: .venv/lint
 	$(BIN)/ruff check .
@@ -110,9 +123,13 @@ bench: .venv/installed
 	$(BIN)/pip install --quiet --editable '.[test,browser]'
 	touch $@
 
+.venv/docs: .venv/installed
+	$(BIN)/pip install --quiet --editable '.[docs]'
+	touch $@
+
 .venv/lint: .venv/installed
 	$(BIN)/pip install --quiet --editable '.[lint]'
 	touch $@
 
 clean:
-	rm -rf .venv .venv-bench-* .venv-package .venv-peers .venv-consumers .venv-streaming out dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build .venv .venv-bench-* .venv-package .venv-peers .venv-consumers .venv-streaming out dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

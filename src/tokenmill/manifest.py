@@ -112,10 +112,12 @@ class RunRecord(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    schema: int
-    tokenmill: str
-    fingerprint: str
-    recipe: Recipe
+    """What was made, from what, with checksums."""
+
+    schema: int  # the version of this layout
+    tokenmill: str  # the version that made it
+    fingerprint: str  # the SHA-256 of the recipe
+    recipe: Recipe  # resolved: every default filled in
     tokenizer: TokenizerRecord
     totals: Totals
     shards: tuple[ShardReceipt, ...]

@@ -7,14 +7,20 @@ from pathlib import Path
 
 import click
 
+from tokenmill.cli import suggestions
 from tokenmill.cli.words import duration, plural, size
 from tokenmill.errors import RecipeError
 
 
-@click.command()
-@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@click.command(short_help="A data set or an output to this machine.")
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...", shell_complete=suggestions.sources)
 @click.option("--to", "folder", required=True, type=click.Path(path_type=Path), help="The folder that files go to.")
-@click.option("--version", metavar="V", help="Which version of a corpus that is known by name, such as 10B.")
+@click.option(
+    "--version",
+    metavar="V",
+    shell_complete=suggestions.versions,
+    help="Which version of a corpus that is known by name, such as 10B.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="No progress, no summary.")
 def download(sources: tuple[str, ...], folder: Path, version: str | None, quiet: bool) -> None:
     """Fetch a data set or an output to this machine, and nothing else.

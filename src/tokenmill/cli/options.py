@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
+from tokenmill.cli import suggestions
 from tokenmill.errors import OutputError
 from tokenmill.recipe import Recipe, RunOptions, parse_bytes, recipe_from_mapping, toml_mapping
 from tokenmill.sources.catalog import chosen_by_default
@@ -18,6 +20,9 @@ class Place(click.ParamType[Path | str]):
     """A folder, or an address, which a Path would spoil."""
 
     name = "place"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem(incomplete, type="dir")]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path | str:
         return value if is_address(str(value)) else Path(value)
@@ -39,7 +44,7 @@ class Folder(click.Path):
 
 
 OPTIONS = [
-    click.argument("sources", nargs=-1, metavar="SOURCE..."),
+    click.argument("sources", nargs=-1, metavar="SOURCE...", shell_complete=suggestions.sources),
     click.option(
         "-o",
         "--out",
@@ -49,17 +54,25 @@ OPTIONS = [
     ),
     click.option(
         "--tokenizer",
+        shell_complete=suggestions.tokenizers,
         help="gpt2, r50k_base, p50k_base, cl100k_base, o200k_base; a tokenizer.json or its folder;"
         " a .tiktoken rank file; or package.module:attribute.  [default: gpt2]",
     ),
-    click.option("--pattern", metavar="NAME", help="For a rank file: the tokenizer whose pattern splits the text."),
+    click.option(
+        "--pattern",
+        metavar="NAME",
+        shell_complete=suggestions.tokenizers,
+        help="For a rank file: the tokenizer whose pattern splits the text.",
+    ),
     click.option(
         "--format",
+        shell_complete=suggestions.formats,
         help="nanogpt, llmc, npy, megatron, datatrove, olmo, litdata, mds or parquet: see `tokenmill formats`."
         "  [default: nanogpt]",
     ),
     click.option(
         "--version",
+        shell_complete=suggestions.versions,
         metavar="NAME",
         help="Which version of a corpus that is known by name: see `tokenmill datasets`.  [default: of the corpus]",
     ),

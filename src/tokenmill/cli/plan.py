@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tokenmill.forecasting import Forecast
 
 
-@click.command()
+@click.command(short_help="What `prepare` would do: tokens, disk, memory, time.")
 @recipe_options
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def plan(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tokenmill.progress import Progress
 
 
-@click.command()
+@click.command(short_help="Text into training shards.")
 @recipe_options
 @click.option(
     "--stall-seconds",
@@ -77,8 +77,8 @@ def prepare(
     Examples:
         tokenmill prepare sample -o out
         tokenmill prepare fineweb-edu --version 10B -o data/fineweb_edu
-        tokenmill prepare 'fineweb/*.parquet' -o data --format llmc --shard-tokens 100M
-        tokenmill prepare books.txt -o data --tokenizer cl100k_base --separator '<|endoftext|>'
+        tokenmill prepare 'fineweb/*.parquet' -o data/llmc --format llmc --shard-tokens 100M
+        tokenmill prepare books.txt -o data/books --tokenizer cl100k_base --separator '<|endoftext|>'
     """
     from tokenmill.mill import prepare_recipe
 
@@ -203,6 +203,7 @@ def summary(manifest: Manifest, out: Path | str, already_done: bool, verbose: bo
     itemsize = {"uint16": 2, "int64": 8}.get(tokenizer.dtype, 4)
     lines += [f"note: {note}" for note in format_named(recipe.format).notes(recipe, itemsize)]
     folder = shlex.quote(str(out))
-    look = "" if is_address(str(out)) else f", look inside with `tokenmill inspect {folder} --doc 0`"
-    lines.append(f"Check it with `tokenmill verify {folder}`{look}.")
+    lines.append(f"Check it with `tokenmill verify {folder}`.")
+    if not is_address(str(out)):
+        lines.append(f"Look inside with `tokenmill inspect {folder} --doc 0`.")
     return "\n".join(lines)

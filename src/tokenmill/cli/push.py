@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tokenmill.push import Plan, Pushed
 
 
-@click.command()
+@click.command(short_help="An output to the Hugging Face Hub, with a card.")
 @click.argument("out", type=click.Path(path_type=Path))
 @click.argument("target", metavar="hf://datasets/OWNER/NAME[/PATH]")
 @click.option("--private", is_flag=True, help="Make the repository private, if it is not there yet.")
