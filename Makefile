@@ -10,7 +10,7 @@ demo: .venv/installed
 	$(BIN)/tokenmill verify out
 	$(BIN)/tokenmill inspect out --doc 0 | head -n 5 | cut -c 1-100
 
-# Two processes: most tests keep one core busy. The faults run alone, since they look for what others leave behind.
+# Two processes: most tests keep one core busy.
 test: .venv/tests
 	$(BIN)/pytest -n 2
 
@@ -40,7 +40,7 @@ test-docs: .venv/tests
 
 # Real processes, real signals: killed, starved, corrupted; three to four minutes.
 test-faults: .venv/tests
-	$(BIN)/pytest tests/faults
+	$(BIN)/pytest -n 2 tests/faults
 
 # The long form: some 200 kills, every fault test, and the table of docs/reliability.md; about fifteen minutes.
 KILLS ?= 200

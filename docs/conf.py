@@ -25,7 +25,7 @@ NAVIGATION = {
         "scripts",
         "my-prepare-dies",
     ],
-    "Concepts": ["how-it-works", "exactness", "delimiters", "determinism", "reliability", "manifest"],
+    "Concepts": ["how-it-works", "exactness", "delimiters", "determinism", "reliability", "manifest", "performance"],
     "Commands": [
         "prepare",
         "plan",
