@@ -12,7 +12,7 @@ from tokenmill.cli.words import size
 REPORT = "report.html"
 
 
-@click.command()
+@click.command(short_help="One HTML file about shards: what is in them.")
 @click.argument("out", type=Folder())
 @click.option(
     "-o",

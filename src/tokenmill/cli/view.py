@@ -12,7 +12,7 @@ import click
 from tokenmill.cli.options import Folder
 
 
-@click.command()
+@click.command(short_help="Browse shards in a page of your own machine.")
 @click.argument("out", type=Folder())
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port to serve on.  [default: any free one]")
 @click.option("--no-browser", is_flag=True, help="Print the address, and open no browser.")
