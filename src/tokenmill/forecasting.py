@@ -28,7 +28,8 @@ from tokenmill.sources import Input, parquet, source_for
 from tokenmill.sources.pins import pinned
 from tokenmill.storage.addresses import is_address
 from tokenmill.storage.local import existing_folder
-from tokenmill.store_home import MAX_WAITING, scratch_folder
+from tokenmill.storage.scratch import scratch_folder
+from tokenmill.storage.uploads import MAX_WAITING
 from tokenmill.tokenizers import Tokenizer
 from tokenmill.tokenizers.definitions import Engine
 

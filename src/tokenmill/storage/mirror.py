@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from tokenmill.errors import OutputError
+from tokenmill.layout import JOURNAL, PLAN, WORK
 from tokenmill.lock import LOCK
 from tokenmill.manifest import MANIFEST
 from tokenmill.storage import objects
@@ -18,7 +19,6 @@ from tokenmill.storage.download import download_all
 from tokenmill.storage.lease import read_lease
 from tokenmill.storage.names import safe_path
 from tokenmill.storage.remote import RemoteFile
-from tokenmill.workspace import JOURNAL, PLAN, WORK
 
 OnBytes = Callable[[int, int], None]  # how many of how many
 
@@ -82,7 +82,7 @@ def output_files(address: Address) -> dict[str, RemoteFile]:
 
 
 def copies_folder() -> Path:
-    from tokenmill.store_home import scratch_root
+    from tokenmill.storage.scratch import scratch_root
 
     folder = scratch_root(None)
     folder.mkdir(parents=True, exist_ok=True)
