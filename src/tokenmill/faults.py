@@ -1,4 +1,4 @@
-"""Named points between the steps of every commit, where tests end the process (`tests/faults/`, `tests/remote/`).
+"""Named points between the steps of every commit, where the tests in `tests/faults/` and `tests/remote/` kill it.
 
 `TOKENMILL_FAULT=shard.renamed` kills the whole process group by SIGKILL when it comes to that point for the first
 time; `shard.renamed:3` the third time. Without the variable a point costs one comparison.

@@ -207,10 +207,10 @@ def orphans(session: int, within_seconds: float = 2.0) -> list[str]:
 class Forks:
     """The server of run.py: runs without the cost of starting an interpreter."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *modules: str) -> None:
         self.log = folder / "forks.log"
         self.process = subprocess.Popen(
-            [sys.executable, str(RUN), "--serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            [sys.executable, str(RUN), "--serve", *modules], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             env={**os.environ, "TMPDIR": str(temp_folder()), "NO_COLOR": "1"},
         )  # fmt: skip
 

@@ -4,8 +4,9 @@ A spec is {"recipe": {...}, "out": "...", "options": {...}} or {"argv": [...]} f
 injection point, "env" is set before, "modules" are folders to import from, "constants" are magnitudes of the code
 that a small corpus would never come to. The exit code is that of the command line.
 
-`--serve` has everything imported already: for each line of standard input it forks a child in a session of its own,
-and answers with how that ended. A run takes a tenth of a second there, and is as real a process as any other.
+`--serve` has everything imported already, and the modules that are named behind it: for each line of standard input
+it forks a child in a session of its own, and answers with how that ended. A run takes a tenth of a second there, and
+is as real a process as any other.
 """
 
 import contextlib
@@ -25,6 +26,8 @@ def carry_out(spec: dict) -> int:
     from tokenmill.recipe import RunOptions, recipe_from_mapping
 
     os.environ.update(spec.get("env", {}))
+    if settings := sys.modules.get("huggingface_hub.constants"):  # it was imported with another environment
+        importlib.reload(settings)
     sys.path += spec.get("modules", [])
     faults.arm(spec.get("fault", ""))
     for name, value in spec.get("constants", {}).items():
@@ -45,13 +48,15 @@ def carry_out(spec: dict) -> int:
     return 4 if manifest.excluded else 0
 
 
-def serve() -> None:
+def serve(modules: list[str]) -> None:
     import tokenmill.cli
     import tokenmill.executors.inline
     import tokenmill.executors.processes
     import tokenmill.mill
     import tokenmill.shuffle  # noqa: F401
 
+    for module in modules:
+        importlib.import_module(module)
     for line in sys.stdin:
         spec = json.loads(line)
         pid = os.fork()
@@ -88,6 +93,6 @@ def waited_for(pid: int, limit_seconds: float) -> int | None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "--serve":
-        serve()
+        serve(sys.argv[2:])
     else:
         sys.exit(carry_out(json.loads(Path(sys.argv[1]).read_text())))

@@ -10,7 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from hub_server import HubServer
-from journeys import Forks, Journey
+from journeys import CLIENTS, Forks, Journey
 from proxy import FaultProxy
 from s3_server import S3Server
 
@@ -83,7 +83,7 @@ def proxy(s3):
 @pytest.fixture(scope="session")
 def forks(tmp_path_factory):
     """Starts processes that have tokenmill imported already."""
-    server = Forks(tmp_path_factory.mktemp("forks"))
+    server = Forks(tmp_path_factory.mktemp("forks"), *CLIENTS)
     yield server
     server.close()
 

@@ -26,6 +26,7 @@ RECIPES = {
     "sided": {"format": "megatron", "val": 0.1, **LETTERS},
     "closed": {"format": "mds", "shard_tokens": 20_480, "sequence_length": 512, **LETTERS},
 }
+CLIENTS = ("obstore.store", "huggingface_hub.hf_api", "huggingface_hub.file_download", "httpx2")  # imported once
 QUICK = {
     "tokenmill.storage.remote.FIRST_WAIT_SECONDS": 0.01,
     "tokenmill.storage.remote.MAX_WAIT_SECONDS": 0.1,
@@ -91,7 +92,13 @@ class Journey:
     constants: dict[str, object] = field(default_factory=lambda: dict(QUICK))
 
     def run(
-        self, recipe: dict, out: str | Path = OUT, *, source: str = SOURCE, fault: str = "", seconds: float = 60.0,
+        self,
+        recipe: dict,
+        out: str | Path = OUT,
+        *,
+        source: str = SOURCE,
+        fault: str = "",
+        seconds: float = 60.0,
         **options,
     ) -> Ended:
         """Carry out a recipe in a process of its own, which is killed after so many seconds with a HangError."""
@@ -122,5 +129,5 @@ class Journey:
         """Whatever a finished run must not leave: work in the store, anything in scratch."""
         in_store = [path for path in self.bucket.rglob("*") if path.is_file() and ".work" in path.parts]
         in_scratch = list(self.scratch.rglob("*")) if self.scratch.exists() else []
-        partial = [path for path in self.bucket.rglob("*.partial")]
+        partial = list(self.bucket.rglob("*.partial"))
         return sorted(map(str, [*in_store, *in_scratch, *partial]))

@@ -185,7 +185,7 @@ def test_another_endpoint_is_asked_for_everything(journey, hub, tmp_path):
         assert hub.requests == []
 
 
-@pytest.mark.parametrize("point", ["over.begun", "over.file-removed", "over.done", "run.put"])
+@pytest.mark.parametrize("point", ["over.file-removed", "over.done"])
 def test_documents_in_quarantine_are_tried_again_in_a_store(point, hub, journey):
     documents = texts(80)
     files = {"sample/10BT/a.jsonl": file_bytes([*documents[:40], "a POISON document", *documents[40:]], ".jsonl")}

@@ -1,4 +1,4 @@
-"""What a server refuses: one clear error each, an exit code that says whether a rerun helps, and nothing left behind."""
+"""What a server refuses: one clear error each, an exit code that says whether a rerun helps, nothing left behind."""
 
 import socket
 import time

@@ -9,7 +9,13 @@ from journeys import OUT, RECIPES, REPO, content, corpus_files
 
 def hub_kinds(hub) -> Counter:
     """The requests to the Hub by what they ask; the client's own housekeeping is left out."""
-    kinds = {"/resolve/": "file", "/cdn/": "redirected", "/tree/": "tree", "/paths-info/": "paths", "/revision/": "info"}
+    kinds = {
+        "/resolve/": "file",
+        "/cdn/": "redirected",
+        "/tree/": "tree",
+        "/paths-info/": "paths",
+        "/revision/": "info",
+    }
     found = Counter()
     for request in hub.requests:
         if "agent-harness" not in request.path:

@@ -24,7 +24,6 @@ from tokenmill.storage.remote import FIRST_TRIES, MAX_TRIES
 BEAT_SECONDS = 15.0
 STALE_SECONDS = 75.0
 SETTLE_SECONDS = 1.0
-LAST_TRIES = 2  # when the run is over: nobody likes to wait for that
 
 
 class Lease:
@@ -61,8 +60,8 @@ class Lease:
         self._stop.set()
         self._thread.join()
         with suppress(TokenmillError):
-            self.confirm(LAST_TRIES)
-            objects.delete([self.address], LAST_TRIES)
+            self.confirm(FIRST_TRIES)
+            objects.delete([self.address], FIRST_TRIES)
 
     def _take(self) -> None:
         found, tag = read_tagged(self.address)
