@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-ways test-formats test-remote test-faults torture torture-peers lint types package test-consumers test-unicode fuzz memory clean
+.PHONY: demo test test-ways test-formats test-remote test-browser test-docs test-faults torture torture-peers docs reference lint types package test-consumers test-unicode fuzz memory bench clean
 
 demo: .venv/installed
 	rm -rf out
@@ -10,7 +10,7 @@ demo: .venv/installed
 	$(BIN)/tokenmill verify out
 	$(BIN)/tokenmill inspect out --doc 0 | head -n 5 | cut -c 1-100
 
-# Two processes: most tests keep one core busy. The faults run alone, since they look for what others leave behind.
+# Two processes: most tests keep one core busy.
 test: .venv/tests
 	$(BIN)/pytest -n 2
 
@@ -26,9 +26,21 @@ test-formats: .venv/tests
 test-remote: .venv/tests
 	$(BIN)/pytest -n 2 tests/remote
 
+# Report and viewer in Chromium, which is installed if that is possible. SCREENSHOTS=folder keeps pictures.
+BROWSER_NEEDS := chromium fonts-noto-cjk fonts-noto-color-emoji
+test-browser: .venv/browser
+	@test -n "$$CHROMIUM" || command -v chromium > /dev/null || command -v chromium-browser > /dev/null || \
+		{ test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq $(BROWSER_NEEDS); } || \
+		{ echo "make test-browser needs Chromium: apt-get install $(BROWSER_NEEDS), or CHROMIUM=its path"; exit 1; }
+	$(BIN)/pytest -n 2 tests/browser
+
+# Every command of README, guides and help, typed for real where its inputs are.
+test-docs: .venv/tests
+	$(BIN)/pytest -n 2 --dist worksteal tests/guides
+
 # Real processes, real signals: killed, starved, corrupted; three to four minutes.
 test-faults: .venv/tests
-	$(BIN)/pytest tests/faults
+	$(BIN)/pytest -n 2 tests/faults
 
 # The long form: some 200 kills, every fault test, and the table of docs/reliability.md; about fifteen minutes.
 KILLS ?= 200
@@ -40,6 +52,15 @@ torture-peers:
 	$(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/pip install --quiet datasets tiktoken datatrove orjson
 	.venv-peers/bin/python tests/faults/peers.py
+
+# The site, into build/docs; a broken link or anchor, or a page that the navigation does not know, fails.
+docs: .venv/docs
+	$(BIN)/python tools/reference.py --check
+	$(BIN)/sphinx-build -q -W --keep-going --fresh-env docs build/docs
+
+# docs/reference/, from the code.
+reference: .venv/installed
+	$(BIN)/python tools/reference.py
 
 lint: .venv/lint
 	$(BIN)/ruff check .
@@ -84,6 +105,11 @@ fuzz: .venv/tests
 memory: .venv/installed
 	$(BIN)/python -m benchmarks.memory $(CORPUS)
 
+# Every contender on the same files, and how our cost grows: make bench CORPUS=folder OPTIONS="--rounds 3"
+# The contenders' environments are made once, in .venv-bench-*: 5 GB of them.
+bench: .venv/installed
+	$(BIN)/python -m benchmarks $(CORPUS) $(OPTIONS)
+
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --editable .
@@ -93,9 +119,17 @@ memory: .venv/installed
 	$(BIN)/pip install --quiet --editable '.[test]'
 	touch $@
 
+.venv/browser: .venv/tests
+	$(BIN)/pip install --quiet --editable '.[test,browser]'
+	touch $@
+
+.venv/docs: .venv/installed
+	$(BIN)/pip install --quiet --editable '.[docs]'
+	touch $@
+
 .venv/lint: .venv/installed
 	$(BIN)/pip install --quiet --editable '.[lint]'
 	touch $@
 
 clean:
-	rm -rf .venv .venv-package .venv-peers .venv-consumers .venv-streaming out dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build .venv .venv-bench-* .venv-package .venv-peers .venv-consumers .venv-streaming out dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

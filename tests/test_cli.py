@@ -1,7 +1,6 @@
 """The command line: what it prints, where, and with which exit code."""
 
 import json
-import os
 import subprocess
 import sys
 
@@ -117,7 +116,7 @@ def test_recipe_file_is_the_command_written_down(tmp_path):
     ("arguments", "code", "message"),
     [
         (["prepare", "-o", "out"], 2, "no SOURCE given"),
-        (["prepare", "sample"], 2, "Missing option '-o'"),
+        (["prepare", "sample"], 2, "missing option `-o`"),
         (["prepare", "sampel", "-o", "out"], 2, "hint: did you mean `sample`?"),
         (["prepare", "sample", "-o", "out", "--tokenizer", "gpt-2"], 2, "hint: did you mean `gpt2`?"),
         (["prepare", "sample", "-o", "out", "--format", "nanoGPT"], 2, "hint: did you mean `nanogpt`?"),
@@ -139,30 +138,6 @@ def test_mistakes_get_one_clear_error(arguments, code, message, tmp_path):
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
-
-
-def test_two_live_lines_on_a_terminal(tmp_path):
-    """Under a pseudo-terminal: the lines come, and are gone at the end."""
-    import pty
-
-    leader, follower = pty.openpty()
-    source = tmp_path / "a.jsonl"
-    source.write_text('{"text": "' + "word " * 2000 + '"}\n' * 1 + ('{"text": "' + "more words " * 500 + '"}\n') * 4000)
-    command = [sys.executable, "-m", "tokenmill", "prepare", str(source), "-o", str(tmp_path / "out"), "--workers", "1"]
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "TOKENIZERS_PARALLELISM": "0"}
-    process = subprocess.Popen(command, stderr=follower, stdout=subprocess.PIPE, text=True, env=environment)
-    os.close(follower)
-    shown = b""
-    try:
-        while data := os.read(leader, 65536):
-            shown += data
-    except OSError:  # Linux's word for the end of a terminal
-        pass
-    summary, _ = process.communicate()
-    assert process.returncode == 0
-    assert b"units" in shown
-    assert b"tokens/s" in shown
-    assert summary.startswith("Prepared ")
 
 
 def test_no_room_for_a_segment_in_a_worker_is_told_and_exits_with_3(tmp_path):

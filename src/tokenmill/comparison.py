@@ -13,16 +13,14 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from tokenmill import __version__
 from tokenmill.assemble import in_unit_order, unit_stretches
-from tokenmill.batches import Documents, Tokens
+from tokenmill.batches import Documents, Tokens, text_array
 from tokenmill.encode import Beat, Job, import_paths, wanted_documents
 from tokenmill.errors import NetworkError, OutputError, SourceError, TokenmillError
 from tokenmill.executors import Mishap, executor_named
 from tokenmill.fetching import DOWNLOADS, Fetcher
-from tokenmill.inputs import file_sha256
 from tokenmill.inspect import Document, Shards
 from tokenmill.manifest import InputRecord, Manifest
 from tokenmill.plan import Span, cut_spans, plan_units
@@ -31,6 +29,7 @@ from tokenmill.shuffle import permutation
 from tokenmill.sources import Input, input_at, remote_input, source_for
 from tokenmill.sources.parquet import row_counts
 from tokenmill.storage.addresses import is_address, parsed
+from tokenmill.storage.local import file_sha256
 from tokenmill.storage.remote import RemoteFile, list_files
 from tokenmill.tokenizers.delimiters import delimited
 
@@ -226,7 +225,7 @@ def row_group_spans(entry: Input, n_bytes: int, n_groups: int) -> list[Span]:
 def expected_ids(shards: Shards, text: str) -> npt.NDArray[np.unsignedinteger]:
     """What the reference makes of a text, with end-of-text where the recipe puts it."""
     recipe = shards.manifest.recipe
-    documents = Documents(pa.array([text], pa.large_string()), np.zeros(1, np.uint32), 1)
+    documents = Documents(text_array([text]), np.zeros(1, np.uint32), 1)
     tokens: Tokens = shards.tokenizer.reference.encode(documents)
     assert recipe.eot is not None
     return delimited(tokens, np.dtype(recipe_dtype(recipe)), recipe.eot, int(recipe.eot_token or 0)).ids

@@ -40,6 +40,7 @@ from tokenmill.parents import SPLITS, Parent, our_parent, with_eot, with_whole_d
 from tokenmill.plan import Plan
 from tokenmill.reading.ours import output_of
 from tokenmill.recipe import Eot, Recipe, check_name, shard_dtype
+from tokenmill.removal import discard_work, sweep
 from tokenmill.segments import QUARANTINE
 from tokenmill.shards import Split, format_named
 from tokenmill.shards.receipts import FileReceipt, ShardReceipt
@@ -47,7 +48,7 @@ from tokenmill.shards.writer import ShardSequence
 from tokenmill.sources import Input, edges_of
 from tokenmill.storage.local import write_whole
 from tokenmill.tokenizers import Tokenizer
-from tokenmill.workspace import Workspace, discard_work, finished_manifest, sweep, workspace
+from tokenmill.workspace import Workspace, finished_manifest, workspace
 
 RUN_BYTES = 16_000_000
 OnTokens = Callable[[int, int], None]  # how many of how many

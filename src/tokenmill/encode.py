@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from tokenmill import faults
-from tokenmill.batches import BAD_REASONS, Documents
+from tokenmill.batches import BAD_REASONS, Documents, arrow_array
 from tokenmill.care import NO_CARE, Care, CarefulEngine, Note
 from tokenmill.errors import RecipeError
 from tokenmill.plan import Span, Unit
@@ -210,12 +210,11 @@ def of_wanted_length(documents: Documents, min_chars: int | None, max_chars: int
     """Leave out documents that are too short or too long, counted in characters."""
     if min_chars is None and max_chars is None:
         return documents
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     lengths = pc.utf8_length(documents.texts).to_numpy()
     short, long = lengths < (min_chars or 0), lengths > (max_chars or 2**62)
     skipped = documents.skipped | {"min_chars": documents.rows[short], "max_chars": documents.rows[long]}
     kept = np.flatnonzero(~(short | long))
-    texts = documents.texts.take(pa.array(kept)) if len(kept) < len(documents) else documents.texts
+    texts = documents.texts.take(arrow_array(kept)) if len(kept) < len(documents) else documents.texts
     return replace(documents, texts=texts, rows=documents.rows[kept], skipped=skipped)

@@ -21,13 +21,12 @@ from typing import NamedTuple, Protocol
 
 from tokenmill import faults
 from tokenmill.errors import AccessError, DamageError, NetworkError, RecipeError
-from tokenmill.inputs import file_sha256
 from tokenmill.journal import InputHashed
 from tokenmill.plan import Plan, Unit
 from tokenmill.sources import Input
 from tokenmill.storage.addresses import parsed
 from tokenmill.storage.download import Stopped, digest_of, download
-from tokenmill.storage.local import TEMP_SUFFIX
+from tokenmill.storage.local import TEMP_SUFFIX, file_sha256
 from tokenmill.storage.remote import RemoteFile
 
 DOWNLOADS = "downloads"

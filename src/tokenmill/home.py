@@ -14,10 +14,11 @@ from tokenmill.errors import BusyError, RecipeError
 from tokenmill.journal import Journal
 from tokenmill.manifest import MANIFEST, Manifest
 from tokenmill.recipe import Recipe, RunOptions
+from tokenmill.removal import start_over, sweep
 from tokenmill.shards.receipts import ShardReceipt
 from tokenmill.sources import Input
 from tokenmill.storage.addresses import is_address
-from tokenmill.workspace import begun_recipe, finished_manifest, start_over, sweep
+from tokenmill.workspace import begun_recipe, finished_manifest
 
 
 class Home(Protocol):

@@ -7,7 +7,6 @@ parent hashes it whole, while it is still in the system's cache. `verify` compar
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,8 +20,7 @@ from tokenmill.plan import Plan
 from tokenmill.segments import UnitReceipt
 from tokenmill.sources import Input
 from tokenmill.storage.addresses import Address
-
-READ_BYTES = 1 << 22
+from tokenmill.storage.local import file_sha256
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -106,12 +104,3 @@ class InputHasher:
         if (status.st_size, status.st_mtime_ns) != (entry.size, entry.mtime_ns):
             raise SourceError(f"`{entry.path}` changed while it was read", hint="run again when nobody writes it")
         return digest
-
-
-def file_sha256(path: Path, stopping: threading.Event | None = None) -> str:
-    """The SHA-256 of a file, as `sha256sum` gives it."""
-    digest, buffer = hashlib.sha256(), memoryview(bytearray(READ_BYTES))
-    with path.open("rb", buffering=0) as file:
-        while (n := file.readinto(buffer)) and not (stopping and stopping.is_set()):
-            digest.update(buffer[:n])
-    return digest.hexdigest()

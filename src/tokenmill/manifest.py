@@ -89,6 +89,15 @@ class Totals(msgspec.Struct, frozen=True):
     n_dropped_tokens: int  # at the end of splits, where the format has samples and they did not fill one
 
 
+class RunSample(msgspec.Struct, frozen=True, array_like=True):
+    """A moment of a run: what was encoded until then, and the stage that held it up."""
+
+    seconds: float  # into the run
+    n_text_bytes: int
+    n_tokens: int
+    binding: str | None  # reading, encoding or writing; None before the first unit is done
+
+
 class RunRecord(msgspec.Struct, frozen=True):
     """How the run went. Nothing in it concerns the bytes of the shards."""
 
@@ -99,13 +108,16 @@ class RunRecord(msgspec.Struct, frozen=True):
     n_units_resumed: int  # done by earlier runs that were stopped
     mishaps: tuple[tuple[float, str], ...]  # seconds into the run, and what happened; the first 1,000
     seconds: dict[str, float]  # of all workers together, by stage; `assemble` and `check` in the parent
+    samples: tuple[RunSample, ...] = ()  # evenly over the run, at most 200
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    schema: int
-    tokenmill: str
-    fingerprint: str
-    recipe: Recipe
+    """What was made, from what, with checksums."""
+
+    schema: int  # the version of this layout
+    tokenmill: str  # the version that made it
+    fingerprint: str  # the SHA-256 of the recipe
+    recipe: Recipe  # resolved: every default filled in
     tokenizer: TokenizerRecord
     totals: Totals
     shards: tuple[ShardReceipt, ...]
@@ -264,10 +276,10 @@ def manifest_of(
             vocab_size=tokenizer.vocab_size,
             eot_token=None if recipe.eot_token is None else int(recipe.eot_token),
             dtype=DTYPES[shard_dtype(recipe)],
-            engine=tokenizer.reference.name if choice.use_reference else tokenizer.engine.name,
+            engine=choice.name,
             reason=choice.reason,
             n_checked_documents=sum(state.n_checked.values()),
-            versions={engine.name: engine.version for engine in (tokenizer.engine, tokenizer.reference)},
+            versions={choice.name: choice.version, tokenizer.reference.name: tokenizer.reference.version},
         ),
         totals=Totals(
             n_tokens=n_tokens,

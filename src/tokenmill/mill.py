@@ -29,13 +29,14 @@ from tokenmill.manifest import Manifest, seal
 from tokenmill.plan import plan_units
 from tokenmill.progress import Progress
 from tokenmill.recipe import DocumentsBy, Eot, ExecutorName, Recipe, RunOptions, recipe_from_mapping
+from tokenmill.removal import discard_work
 from tokenmill.segments import UnitReceipt
 from tokenmill.sources.pins import pinned
 from tokenmill.space import check_space, space_error
 from tokenmill.tokenizers import Tokenizer
 from tokenmill.tokenizers.custom import CustomTokenizer, named_for
 from tokenmill.tokenizers.sampling import SampleChecker
-from tokenmill.workspace import Workspace, discard, discard_work, workspace
+from tokenmill.workspace import Workspace, discard, workspace
 
 OnProgress = Callable[[Progress], None]
 

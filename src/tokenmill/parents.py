@@ -18,11 +18,11 @@ import numpy.typing as npt
 
 from tokenmill.batches import TokenRun
 from tokenmill.errors import DamageError, OutputError
-from tokenmill.inputs import file_sha256
 from tokenmill.inspect import Shards
 from tokenmill.manifest import Manifest
 from tokenmill.shards import Split
 from tokenmill.shards.index import Index
+from tokenmill.storage.local import file_sha256
 
 SPLITS: tuple[Split, ...] = ("val", "train")
 FIELDS = ("start", "length", "input", "row", "continued")

@@ -10,11 +10,14 @@ from tokenmill.encode import Beat
 from tokenmill.executors import Mishap
 from tokenmill.fetching import Fetched
 from tokenmill.journal import State
-from tokenmill.manifest import RunRecord, now
+from tokenmill.manifest import RunRecord, RunSample, now
 from tokenmill.plan import Plan
 from tokenmill.recipe import RunOptions
 from tokenmill.segments import UnitReceipt
 from tokenmill.shards.receipts import ShardReceipt
+
+MAX_SAMPLES = 200
+SAMPLE_SECONDS = 0.1  # at first; twice as long each time that there are too many
 
 
 class Progress:
@@ -46,6 +49,8 @@ class Progress:
         self._seconds = {"read": 0.0, "encode": 0.0, "write": 0.0}
         self._started = perf_counter()
         self._waited_seconds = 0.0  # of this process, for workers
+        self._samples: list[RunSample] = []
+        self._sample_seconds = SAMPLE_SECONDS
         self._on_progress = on_progress or (lambda progress: None)
         self.fetched: Callable[[], Fetched] = lambda: Fetched(0, 0, 0.0)  # how the downloads are
         for receipt in state.units.values():
@@ -55,18 +60,18 @@ class Progress:
         self.fraction_resumed = self.fraction
         self._seconds = dict.fromkeys(self._seconds, 0.0)
         self.n_written_tokens = sum(shard.n_tokens for shard in state.shards)
-        self._on_progress(self)
+        self._changed()
 
     def beat(self, beat: Beat) -> None:
         self._beats[beat.unit] = beat
-        self._on_progress(self)
+        self._changed()
 
     def tick(self) -> None:
-        self._on_progress(self)
+        self._changed()
 
     def mishap(self, mishap: Mishap) -> None:
         self.mishaps.append((round(self.elapsed_seconds, 3), mishap))
-        self._on_progress(self)
+        self._changed()
 
     def watched(self, receipts: Iterator[UnitReceipt]) -> Iterator[UnitReceipt]:
         """Pass receipts on and count them."""
@@ -77,8 +82,22 @@ class Progress:
             if receipt is None:
                 return
             self._add(receipt)
-            self._on_progress(self)
+            self._changed()
             yield receipt
+
+    def _changed(self) -> None:
+        if not self._samples or self.elapsed_seconds >= self._samples[-1].seconds + self._sample_seconds:
+            self._samples.append(self._sample())
+            if len(self._samples) >= MAX_SAMPLES:
+                self._samples = self._samples[::2]
+                self._sample_seconds *= 2
+        self._on_progress(self)
+
+    def _sample(self) -> RunSample:
+        # When nothing more is encoded, only writing is left.
+        is_over = self.encoded and bool(self._samples) and self._samples[-1].n_text_bytes == self.n_text_bytes
+        binding = "writing" if is_over else self.binding
+        return RunSample(round(self.elapsed_seconds, 3), self.n_text_bytes, self.n_tokens, binding)
 
     def _add(self, receipt: UnitReceipt) -> None:
         self.receipts.append(receipt)
@@ -92,15 +111,15 @@ class Progress:
 
     def scattered(self, n_tokens: int) -> None:
         self.n_scattered_tokens += n_tokens
-        self._on_progress(self)
+        self._changed()
 
     def written(self, n_tokens: int) -> None:
         self.n_written_tokens += n_tokens
-        self._on_progress(self)
+        self._changed()
 
     def shard_sealed(self, shard: ShardReceipt) -> None:
         self.shards.append(shard)
-        self._on_progress(self)
+        self._changed()
 
     @property
     def n_tokens(self) -> int:
@@ -198,4 +217,5 @@ class Progress:
             seconds={
                 stage: round(seconds, 3) for stage, seconds in [*self.stage_seconds.items(), ("check", check_seconds)]
             },
+            samples=(*self._samples, self._sample()),
         )

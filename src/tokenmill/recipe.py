@@ -32,9 +32,9 @@ DocumentsBy = Literal["auto", "separator", "file", "line", "paragraph"]
 class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Everything that changes bytes: the same recipe gives the same shards, whoever works on it."""
 
-    sources: tuple[str, ...]
+    sources: tuple[str, ...]  # files, folders, globs, addresses; absolute when resolved
     text_column: str = "text"
-    documents: DocumentsBy = "auto"
+    documents: DocumentsBy = "auto"  # how plain text splits into documents
     separator: str | None = None
     tokenizer: str = "gpt2"
     pattern: str | None = None  # of a .tiktoken rank file
@@ -45,7 +45,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     name: str | None = None
     shard_tokens: int | None = None
     sequence_length: int | None = None  # tokens in a sample, for formats that have them
-    where: str | None = None  # a condition on other columns, see filters.py
+    where: str | None = None  # a condition on other columns
     min_chars: int | None = None
     max_chars: int | None = None
     limit_documents: int | None = None  # the first ones of the corpus
@@ -104,21 +104,22 @@ class RunOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """How a run is carried out. Nothing here may change one byte of the output."""
 
     workers: int | None = None  # None: one for each core this process may use, within its CPU quota
-    executor: ExecutorName = "processes"
-    unit_bytes: int | None = None  # None: from the listing, see plan.py
+    executor: ExecutorName = "processes"  # who encodes: worker processes, this process, or `datasets.map`
+    unit_bytes: int | None = None  # text in a unit; None: from the listing
     # Text in one call of the engine: small enough to stay in cache, large enough to make the call's cost vanish.
-    batch_bytes: int = 4_000_000
+    batch_bytes: int = 5_000_000
     # A worker that makes no progress for so long is replaced. The longest batch of the slowest engine takes seconds.
     stall_seconds: float = 300.0
     retry_excluded: bool = False  # try again what went to quarantine in an earlier run
-    disk_budget: int | None = None  # bytes of downloads at a time; None: see fetching.py
+    disk_budget: int | None = None  # bytes of downloads at a time; None: four of the largest files, at least 1 GB
     keep_downloads: bool = False
+    scratch_budget: int | None = None  # bytes of segments, buckets and open shards at a time; None: what there is
     scratch: str | None = None  # the folder for a run whose output is in a store; None: the user's cache folder
     # Tokens that a shuffled run puts in order at once; it holds about three times that in memory.
     bucket_bytes: int = 64_000_000
 
     def __post_init__(self) -> None:
-        for name in ("workers", "unit_bytes", "batch_bytes", "bucket_bytes", "disk_budget"):
+        for name in ("workers", "unit_bytes", "batch_bytes", "bucket_bytes", "disk_budget", "scratch_budget"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise RecipeError(f"{name} must be at least 1, not {value}")
@@ -303,7 +304,7 @@ def parse_bytes(text: str) -> int:
 
 def parse_val(text: str) -> float | int | str:
     """Return what `--val` stands for: a fraction, a number of documents, or a word."""
-    if text in ("shard", "none"):
+    if text.isalpha():
         return text
     if re.fullmatch(r"\d*\.\d+|\d+(\.\d*)?e-\d+", text, flags=re.IGNORECASE):
         return float(text)

@@ -9,7 +9,9 @@ import numpy as np
 
 from tokenmill.calibrate import EngineChoice
 from tokenmill.errors import SpaceError
+from tokenmill.fetching import checked_budget
 from tokenmill.forecasting import peak_disk_bytes
+from tokenmill.home import LocalHome
 from tokenmill.recipe import RunOptions, recipe_dtype
 from tokenmill.workspace import Workspace
 
@@ -20,13 +22,17 @@ CERTAIN = 0.8
 
 
 def check_space(space: Workspace, engine: EngineChoice, options: RunOptions) -> None:
-    """Refuse to begin what cannot fit."""
+    """Refuse to begin what cannot fit, on the disk or in the budgets."""
+    downloads = checked_budget(space.plan, space.plan.units, options.disk_budget, keep=options.keep_downloads)
+    downloads = min(downloads, sum(entry.size for entry in space.plan.inputs if entry.is_remote))
     free = shutil.disk_usage(space.out).free
     itemsize = np.dtype(recipe_dtype(space.recipe)).itemsize
     # A token is at least a byte of text, and it is written at most twice: nearly always that is answer enough.
-    if 2 * itemsize * space.plan.n_bytes < free:
+    if options.scratch_budget is None and 2 * itemsize * space.plan.n_bytes + downloads < free:
         return
-    needed = peak_disk_bytes(space.recipe, space.plan, options, engine.use_reference) - used_bytes(space)
+    away = not isinstance(space.home, LocalHome)
+    needed = peak_disk_bytes(space.recipe, space.plan, options, engine.use_reference, away=away)
+    needed += downloads - used_bytes(space)
     if CERTAIN * needed > free:
         raise SpaceError(
             f"`{space.out}` needs about {in_gb(needed)} more on its disk, and {in_gb(free)} are free",

@@ -9,10 +9,11 @@ import msgspec
 
 from tokenmill.errors import OutputError
 from tokenmill.journal import read_state
+from tokenmill.layout import JOURNAL, PLAN, WORK
 from tokenmill.lock import LOCK, machine_id, process_born, read_holder
 from tokenmill.manifest import MANIFEST, load_manifest
 from tokenmill.storage.mirror import state_here
-from tokenmill.workspace import JOURNAL, PLAN, WORK, PlanRecord
+from tokenmill.workspace import PlanRecord
 
 
 class Status(msgspec.Struct, frozen=True):

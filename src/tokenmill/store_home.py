@@ -13,12 +13,8 @@ last shard that was put. The store is right where the two differ.
 
 from __future__ import annotations
 
-import hashlib
-import os
-import queue
 import secrets
 import shutil
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +25,7 @@ import msgspec
 from tokenmill import faults
 from tokenmill.errors import AccessError, BusyError, DamageError, OutputError, TokenmillError
 from tokenmill.journal import Journal, ScratchLost, ShardPut, journal_line
+from tokenmill.layout import JOURNAL, PLAN, RECIPE, RUN, WORK, file_pattern
 from tokenmill.lock import LOCK
 from tokenmill.manifest import MANIFEST, SKIPPED, SUMS, Manifest, decoded_manifest
 from tokenmill.recipe import Recipe
@@ -40,10 +37,9 @@ from tokenmill.storage import objects
 from tokenmill.storage.addresses import STORES, Address, parsed
 from tokenmill.storage.lease import Lease
 from tokenmill.storage.local import write_whole
-from tokenmill.workspace import JOURNAL, PLAN, RECIPE, RUN, WORK, file_pattern, refuse_changes
-
-TICK_SECONDS = 0.2
-MAX_WAITING = 2  # shards sealed and not put: when the network is the slow part, the run waits
+from tokenmill.storage.scratch import scratch_folder
+from tokenmill.storage.uploads import Uploads
+from tokenmill.workspace import refuse_changes
 
 
 class StoreHome:
@@ -62,7 +58,7 @@ class StoreHome:
         self._sizes = self._listed()
         self._read: Manifest | None = None
         self._lease: Lease | None = None
-        self._uploads: _Uploads | None = None
+        self._uploads: Uploads | None = None
         self._n_parts = self._n_part_bytes = 0
 
     def __str__(self) -> str:
@@ -137,7 +133,7 @@ class StoreHome:
             self._restore()
         for name in (MANIFEST, SUMS):  # sealed, and killed before they were put: they are made again
             (self.folder / name).unlink(missing_ok=True)
-        self._uploads = _Uploads()
+        self._uploads = Uploads()
 
     def watch(self, progress: Callable[[], dict[str, Any]]) -> None:
         assert self._lease is not None
@@ -326,64 +322,3 @@ class StoreHome:
     def _closing_names(self) -> list[str]:
         manifest = decoded_manifest((self.folder / MANIFEST).read_bytes(), MANIFEST)
         return [file.file for file in manifest.closing_files]
-
-
-class _Uploads:
-    """A thread that puts one thing after another, in order; `taken` yields what is done, and raises what went wrong."""
-
-    def __init__(self) -> None:
-        self._waiting: queue.Queue[Callable[[], list[Path]] | None] = queue.Queue()
-        self._done: queue.Queue[list[Path] | Exception] = queue.Queue()
-        self._n_open = 0
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="tokenmill-put", daemon=True)
-        self._thread.start()
-
-    def add(self, put: Callable[[], list[Path]]) -> None:
-        self._n_open += 1
-        self._waiting.put(put)
-
-    def taken(self, on_wait: Callable[[], None] | None) -> list[Path] | None:
-        """The files of the next upload that is done; None where there is none, or none is left to wait for."""
-        while self._n_open:
-            try:
-                done = self._done.get(timeout=TICK_SECONDS if on_wait or self._n_open > MAX_WAITING else 0.001)
-            except queue.Empty:
-                if on_wait:
-                    on_wait()
-                elif self._n_open <= MAX_WAITING:
-                    return None
-                continue
-            self._n_open -= 1
-            if isinstance(done, Exception):
-                raise done
-            return done
-        return None
-
-    def close(self) -> None:
-        """Stop behind the upload that is under way."""
-        self._closing.set()
-        self._waiting.put(None)
-        self._thread.join()
-
-    def _work(self) -> None:
-        while (put := self._waiting.get()) is not None and not self._closing.is_set():
-            try:
-                self._done.put(put())
-            except Exception as error:
-                self._done.put(error)
-                return
-
-
-def scratch_folder(out: str, scratch: str | None) -> Path:
-    """The folder that stands in for an output in a store: always the same one for the same output."""
-    return scratch_root(scratch) / hashlib.sha256(out.encode()).hexdigest()[:24]
-
-
-def scratch_root(scratch: str | None) -> Path:
-    """Where scratch folders are: as asked, by variable, or in the user's cache folder."""
-    root = scratch or os.environ.get("TOKENMILL_SCRATCH")
-    if root is None:
-        cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-        root = str(Path(cache).expanduser() / "tokenmill")
-    return Path(root).absolute()

@@ -1,17 +1,4 @@
-"""The output folder: whose it is, and what of an earlier run is in it.
-
-    OUT/train.bin ...     shards, each under its name only when it is whole
-    OUT/index/            the document index of each shard
-    OUT/quarantine/       documents that no engine could take
-    OUT/manifest.json     last of all: without it the run is not done
-    OUT/SHA256SUMS
-    OUT/.work/            an unfinished run; gone when it is done
-        recipe.json       what it makes
-        plan.json         from which files, and how they are cut
-        journal           what is done: every receipt
-        lock              who works on it
-        units/ buckets/   segments of units, buckets of a shuffle
-        workers/          what each worker is at, and its last words
+"""Whose an output folder is, and what of an earlier run is in it (its layout is in layout.py).
 
 A run that finds the work folder of the same recipe goes on with it.
 """
@@ -20,8 +7,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import re
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -30,16 +15,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from tokenmill import __version__, faults
+from tokenmill import __version__
 from tokenmill.errors import OutputError
 from tokenmill.inputs import Identity, identities, refuse_other_inputs
 from tokenmill.journal import Journal, State
-from tokenmill.lock import LOCK, Lock, take_lock
+from tokenmill.layout import JOURNAL, PLAN, RECIPE, WORK, is_ours, output_files
+from tokenmill.lock import Lock, take_lock
 from tokenmill.manifest import MANIFEST, SKIPPED, SUMS, Manifest, load_manifest
 from tokenmill.plan import Plan, plan_units
 from tokenmill.recipe import Recipe
+from tokenmill.removal import discard_output, discard_work, remove_empty
 from tokenmill.segments import QUARANTINE, segment_path
-from tokenmill.shards import format_named
 from tokenmill.shards.index import INDEX
 from tokenmill.shards.receipts import FileReceipt
 from tokenmill.sources import Input
@@ -49,9 +35,7 @@ from tokenmill.storage.local import TEMP_SUFFIX, write_whole
 if TYPE_CHECKING:
     from tokenmill.home import Home
 
-WORK = ".work"
 T = TypeVar("T")
-RECIPE, PLAN, JOURNAL, RUN = "recipe.json", "plan.json", "journal", "run"
 
 
 class PlanRecord(msgspec.Struct, frozen=True):
@@ -163,11 +147,6 @@ def workspace(home: Home, recipe: Recipe, plan: Plan, *, retry_excluded: bool = 
                 remove_empty(out, also_out=made)
 
 
-def is_ours(work: Path) -> bool:
-    """Whether a run of tokenmill made this work folder: the guard is the first file in it, and the last."""
-    return any((work / name).exists() for name in (RECIPE, f"{LOCK}.guard"))
-
-
 def begin(out: Path, recipe: Recipe, plan: Plan) -> None:
     """Make the folder this recipe's, if nothing of somebody else's is in the way."""
     strangers = [
@@ -255,72 +234,6 @@ def discard(space: Workspace) -> None:
     discard_output(space.out, space.recipe)
     space.home.discard(space.recipe)
     discard_work(space.work)
-
-
-def discard_output(out: Path, recipe: Recipe) -> None:
-    files = output_files(out, recipe)
-    for path in [out / MANIFEST, *files, out / SUMS, out / SKIPPED]:  # the manifest first
-        path.unlink(missing_ok=True)
-        faults.point("over.file-removed")
-    shutil.rmtree(out / QUARANTINE, ignore_errors=True)
-    for folder in {out / INDEX, *(path.parent for path in files)} - {out}:
-        with suppress(OSError):  # not there, or somebody else's files are in it
-            folder.rmdir()
-
-
-def start_over(out: Path, recipe: Recipe) -> None:
-    """Remove a finished output, to make it again."""
-    (out / WORK).mkdir(exist_ok=True)
-    lock = take_lock(out / WORK)
-    write_whole(out / WORK / RECIPE, msgspec.json.encode(recipe), "recipe")  # whoever is killed now is known
-    faults.point("over.begun")
-    discard_output(out, recipe)
-    faults.point("over.done")
-    lock.release()
-
-
-def discard_work(work: Path) -> None:
-    faults.point("work.before-removal")
-    for name in ("units", "buckets", "workers", "downloads"):
-        shutil.rmtree(work / name, ignore_errors=True)
-    for path in work.glob(f"*{TEMP_SUFFIX}"):
-        path.unlink()
-    faults.point("work.folders-removed")
-    for name in (JOURNAL, RUN, PLAN, RECIPE):  # the recipe last: whoever is killed in between is known for what it is
-        (work / name).unlink(missing_ok=True)
-        faults.point(f"work.{name}-removed")
-
-
-def sweep(out: Path) -> None:
-    """Remove the work folder of a finished output, if the run was killed before it could."""
-    work = out / WORK
-    if not work.exists() or (any(work.iterdir()) and not is_ours(work)):
-        return
-    lock = take_lock(out / WORK)
-    discard_work(out / WORK)
-    lock.release()
-    remove_empty(out, also_out=False)
-
-
-def remove_empty(out: Path, *, also_out: bool) -> None:
-    for path in sorted((out / WORK).glob(f"{LOCK}.*")):  # the guard last
-        path.unlink(missing_ok=True)
-    faults.point("work.guard-removed")
-    for folder in (out / WORK, out / INDEX, *([out] if also_out else [])):
-        with suppress(OSError):  # not there, or somebody else's files are in it
-            folder.rmdir()
-
-
-def output_files(out: Path, recipe: Recipe) -> list[Path]:
-    """The files in the folder that are named as this recipe's shards and their indexes are, finished or not."""
-    found = [*out.glob("*"), *out.glob("*/*")]
-    return sorted(path for path in found if file_pattern(recipe).fullmatch(path.relative_to(out).as_posix()))
-
-
-def file_pattern(recipe: Recipe) -> re.Pattern[str]:
-    """What shards of this recipe and their indexes are called, finished or not."""
-    of_format = format_named(recipe.format).file_pattern(recipe)
-    return re.compile(rf"({of_format}|{INDEX}/\d{{6,}}\.arrow)({re.escape(TEMP_SUFFIX)})?")
 
 
 def refuse_sources(out: Path, recipe: Recipe) -> None:

@@ -31,6 +31,7 @@ def _no_login_and_no_cache(monkeypatch, tmp_path_factory):
     for name, value in {"HF_HOME": home, "HF_HUB_CACHE": home / "hub", "HF_TOKEN_PATH": home / "token"}.items():
         monkeypatch.setenv(name, str(value))
         monkeypatch.setattr(constants, name, str(value))
+    monkeypatch.setattr("huggingface_hub.utils._detect_agent._registry", {})  # which it would ask the real Hub for
     monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
 
@@ -46,6 +47,8 @@ def as_the_hub(hub, monkeypatch):
     """Make `hub` the Hub of this process and of those it starts, logged in as the owner."""
     import huggingface_hub.constants as constants
 
+    template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, hub.endpoint)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
     monkeypatch.setattr(constants, "ENDPOINT", hub.endpoint)
     for name, value in hub.environment.items():
         monkeypatch.setenv(name, value)

@@ -21,6 +21,7 @@ RESOLVE = re.compile(r"/datasets/([^/]+/[^/]+)/resolve/([^/]+)/(.+)")
 BATCH = re.compile(r"/datasets/([^/]+/[^/]+)\.git/info/lfs/objects/batch")
 OBJECT = re.compile(r"/lfs/([0-9a-f]{64})(?:/(\d+|complete|verify))?")
 CDN = re.compile(r"/cdn/([0-9a-f]{64})")
+HARNESSES = "/api/agent-harnesses"  # asked by every process of the client once a day: neither logged nor faulty
 
 
 class HubServer:
@@ -36,7 +37,7 @@ class HubServer:
         self.page_size, self.lfs_bytes, self.lfs_part_bytes = page_size, lfs_bytes, lfs_part_bytes
         self.namespaces = {self.user}
         self.repos: dict[str, Repo] = {}
-        self.objects: dict[str, bytes | Path] = {}  # what is in LFS, by SHA-256
+        self.objects: dict[str, Blob] = {}  # what is in LFS, by SHA-256
         self.parts: dict[tuple[str, int], bytes] = {}
         self.requests: list[Request] = []
         self.faults = Faults()
@@ -79,7 +80,7 @@ class HubServer:
         n_bytes = len(data) if isinstance(data, bytes) else data.stat().st_size
         blob = blob_of(data, in_lfs=goes_to_lfs(path, n_bytes, self.lfs_bytes))
         if blob.in_lfs:
-            self.objects[blob.sha256] = data
+            self.objects[blob.sha256] = blob
         return blob
 
     def content(self, name: str, path: str, revision: str = "main") -> bytes:
@@ -97,6 +98,17 @@ class RefusalError(Exception):
 
 
 class HubHandler(Handler):
+    def answer_or_fail(self) -> None:
+        if self.path == HARNESSES:
+            self.fault = None
+            self.send_json({"standardEnvVars": [], "harnesses": {}})
+        else:
+            super().answer_or_fail()
+
+    def log(self, status: int, fault: str | None = None, n_bytes: int = 0) -> None:
+        if self.path != HARNESSES:
+            super().log(status, fault, n_bytes)
+
     def answer(self) -> None:
         hub = self.server.owner
         address = urlsplit(self.path)
@@ -195,7 +207,7 @@ class HubHandler(Handler):
             raise RefusalError(404, "NoSuchKey")
         if "Signature" not in self.query or "Authorization" in self.headers:  # a token must not get here
             raise RefusalError(403, "AccessDenied")
-        blob = blob_of(hub.objects[match[1]], in_lfs=True)
+        blob = hub.objects[match[1]]
         self.send_range(blob, {"ETag": f'"{blob.sha256}"', "Accept-Ranges": "bytes"})
 
     def send_range(self, blob: Blob, headers: Headers) -> None:
@@ -269,9 +281,10 @@ class HubHandler(Handler):
             if step == "complete":
                 numbers = [part["partNumber"] for part in json.loads(body)["parts"]]
                 body = b"".join(hub.parts[oid, number] for number in numbers)
-            if blob_of(body, in_lfs=True).sha256 != oid:
+            blob = blob_of(body, in_lfs=True)
+            if blob.sha256 != oid:
                 raise RefusalError(400, "The content is not what its SHA-256 says")
-            hub.objects[oid] = body
+            hub.objects[oid] = blob
         self.send_json({}, headers={"ETag": f'"{oid[:32]}"'})
 
     def answer_commit(self, hub: HubServer, repo: Repo, branch: str) -> None:
@@ -290,7 +303,7 @@ class HubHandler(Handler):
                 case "lfsFile":
                     if value["oid"] not in hub.objects:
                         raise RefusalError(400, f"LFS pointer of {path} points to a file that does not exist")
-                    tree[path] = blob_of(hub.objects[value["oid"]], in_lfs=True)
+                    tree[path] = hub.objects[value["oid"]]
                 case "deletedFile":
                     if tree.pop(path, None) is None:
                         raise RefusalError(404, "A file with this name doesn't exist", "EntryNotFound")

@@ -10,21 +10,33 @@ from typing import NoReturn
 import click
 
 from tokenmill import __version__
+from tokenmill.cli.completion import completion
 from tokenmill.cli.convert import convert, merge
 from tokenmill.cli.datasets import datasets
 from tokenmill.cli.doctor import doctor
-from tokenmill.cli.errors import say
+from tokenmill.cli.download import download
+from tokenmill.cli.errors import say, say_usage
 from tokenmill.cli.inspect import inspect
 from tokenmill.cli.lists import formats, tokenizers
 from tokenmill.cli.plan import plan
 from tokenmill.cli.prepare import prepare
+from tokenmill.cli.push import push
+from tokenmill.cli.report import report
 from tokenmill.cli.stats import stats
 from tokenmill.cli.status import status
 from tokenmill.cli.verify import verify
+from tokenmill.cli.view import view
 from tokenmill.errors import TokenmillError
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class InOrder(click.Group):
+    """Lists commands in the order in which they are needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+@click.group(cls=InOrder, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="tokenmill")
 def cli() -> None:
     """Turn raw text into training shards for language models.
@@ -36,7 +48,26 @@ def cli() -> None:
     """
 
 
-for command in (prepare, plan, status, verify, inspect, stats, convert, merge, datasets, formats, tokenizers, doctor):
+COMMANDS = (
+    prepare,
+    plan,
+    status,
+    verify,
+    inspect,
+    stats,
+    report,
+    view,
+    convert,
+    merge,
+    push,
+    download,
+    datasets,
+    formats,
+    tokenizers,
+    doctor,
+    completion,
+)
+for command in COMMANDS:
     cli.add_command(command)
 
 
@@ -59,10 +90,13 @@ def exit_code(command: click.Command = cli) -> int:
         result = command(standalone_mode=False)
         return result if isinstance(result, int) else 0
     except click.ClickException as error:
-        error.show()
+        say_usage(error)
         return error.exit_code
-    except click.Abort:  # click's word for an interrupt
-        say("interrupted", hint="what is done is kept: run the same command again to go on")
+    except click.Abort:  # click's word for an interrupt; `prepare` has its own
+        say(
+            "interrupted",
+            hint="run the same command again; `convert`, `merge`, `download` and `push` go on where they were",
+        )
         return 130
     except TokenmillError as error:
         say(error.message, error.hint)

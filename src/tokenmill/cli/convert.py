@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tokenmill.cli import suggestions
+from tokenmill.cli.options import Folder
 from tokenmill.cli.words import plural, size
 from tokenmill.recipe import parse_count
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from tokenmill.manifest import Manifest
 
 TARGET = [
-    click.option("-o", "--out", required=True, type=click.Path(path_type=Path), help="The folder that shards go to."),
+    click.option("-o", "--out", required=True, type=Folder(), help="The folder that shards go to."),
     click.option("--name", help="What shard files are called, where the format lets you choose."),
     click.option("--shard-tokens", metavar="N", help="Tokens in a shard, such as 100M.  [default: the format's]"),
     click.option("--sequence-length", metavar="N", help="Tokens in a sample, for mds.  [default: 2048]"),
@@ -38,10 +40,20 @@ def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.command()
-@click.argument("source", metavar="IN", type=click.Path(path_type=Path))
-@click.option("--format", "shard_format", required=True, help="The format to write: see `tokenmill formats`.")
-@click.option("--tokenizer", help="For shards without a manifest: who made the ids, if it cannot be told.")
+@click.command(short_help="The same tokens in another trainer's format.")
+@click.argument("source", metavar="IN", type=Folder())
+@click.option(
+    "--format",
+    "shard_format",
+    required=True,
+    shell_complete=suggestions.formats,
+    help="The format to write: see `tokenmill formats`.",
+)
+@click.option(
+    "--tokenizer",
+    shell_complete=suggestions.tokenizers,
+    help="For shards without a manifest: who made the ids, if it cannot be told.",
+)
 @click.option("--dtype", help="For shards without a manifest: uint16 or uint32, if it cannot be told.")
 @target_options
 def convert(
@@ -72,10 +84,13 @@ def convert(
     report(manifest, out, "Already done" if already_done else "Converted", as_json)
 
 
-@click.command()
-@click.argument("sources", metavar="OUT1 OUT2 ...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.command(short_help="Several outputs as one.")
+@click.argument("sources", metavar="OUT1 OUT2 ...", nargs=-1, required=True, type=Folder())
 @click.option(
-    "--format", "shard_format", help="The format to write.  [default: that of the first, with its shard size]"
+    "--format",
+    "shard_format",
+    shell_complete=suggestions.formats,
+    help="The format to write.  [default: that of the first, with its shard size]",
 )
 @target_options
 def merge(sources: tuple[Path, ...], shard_format: str | None, out: Path, as_json: bool, **fields: Any) -> None:

@@ -8,13 +8,14 @@ from typing import Any
 import click
 import msgspec
 
+from tokenmill.cli import suggestions
 from tokenmill.cli.lists import print_rows
 from tokenmill.cli.words import count, size
 from tokenmill.sources.catalog import Corpus, Version, corpora, corpus_named, corpus_source
 
 
-@click.command()
-@click.argument("name", required=False)
+@click.command(short_help="The corpora that are known by name.")
+@click.argument("name", required=False, shell_complete=suggestions.corpora)
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def datasets(name: str | None, as_json: bool) -> None:
     """List the corpora that `prepare` knows by name; with NAME, all about one of them.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from tokenmill.cli.words import count, duration, size
+from tokenmill.cli.words import count, duration, plural, size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -27,7 +28,7 @@ JSONL_SECONDS = 1.0
 def progress_display(how: str) -> Iterator[OnProgress | None]:
     """Give the callback that shows progress as asked: auto, plain, jsonl or off."""
     if how == "auto":
-        how = "live" if sys.stderr and sys.stderr.isatty() else "plain"
+        how = "live" if sys.stderr and sys.stderr.isatty() and os.environ.get("TERM") != "dumb" else "plain"
     match how:
         case "live":
             with live_display() as show:
@@ -49,8 +50,8 @@ def live_display() -> Iterator[OnProgress]:
     console, n_mishaps = Console(stderr=True), 0
     with Live(
         console=console,
-        get_renderable=lambda: two_lines(latest[0]) if latest else "",
-        refresh_per_second=5,
+        get_renderable=lambda: two_lines(latest[0], console.width) if latest else "planning: looking at the inputs",
+        refresh_per_second=4,
         transient=True,
     ):
 
@@ -64,7 +65,7 @@ def live_display() -> Iterator[OnProgress]:
         yield show
 
 
-def two_lines(progress: Progress) -> RenderableType:
+def two_lines(progress: Progress, width: int) -> RenderableType:
     """What is left to do, and how it goes."""
     from rich.console import Group
     from rich.progress_bar import ProgressBar
@@ -72,35 +73,58 @@ def two_lines(progress: Progress) -> RenderableType:
     from rich.text import Text
 
     top = Table.grid(expand=True, padding=(0, 1))
-    for ratio in (None, 1, None, None):
+    for ratio in (None, 1, None):
         top.add_column(ratio=ratio, no_wrap=True)
     if progress.encoded:
         doing = "shuffling" if progress.n_scattered_tokens else "writing"
-        done = f"{count(progress.n_written_tokens)} tokens in shards"
-        left = f"{duration(progress.elapsed_seconds)} so far"
-        top.add_row(doing, ProgressBar(total=1, completed=progress.written_fraction), done, left)
+        done, fraction = f"{count(progress.n_written_tokens)} tokens in shards", progress.written_fraction
+        left = f"{rough(progress.elapsed_seconds)} so far"
     else:
+        doing, done, fraction = "encoding", f"{len(progress.receipts)}/{progress.n_units} units", progress.fraction
         eta = progress.eta_seconds
-        left = f"{duration(eta)} left" if eta is not None else "starting"
-        done = f"{len(progress.receipts)}/{progress.n_units} units"
-        top.add_row("encoding", ProgressBar(total=1, completed=progress.fraction), done, left)
-    elapsed = max(progress.elapsed_seconds, 1e-9)
-    parts = [
+        left = "" if eta is None else f"{rough(eta)} left"
+    facts = " · ".join(part for part in (f"{fraction:4.0%}", done, left) if part)
+    top.add_row(doing, ProgressBar(total=1, completed=fraction), facts)
+    return Group(top, Text(fitting(pace(progress), width), style="dim", no_wrap=True, overflow="ellipsis"))
+
+
+def pace(progress: Progress) -> list[str]:
+    """How it goes, what matters most first; the speed is that of this run, whatever an earlier one had done."""
+    fetched, elapsed = progress.fetched(), max(progress.elapsed_seconds, 1e-9)
+    new_bytes, new_tokens = (
+        progress.n_text_bytes - progress.n_bytes_resumed,
+        progress.n_tokens - progress.n_tokens_resumed,
+    )
+    downloads = []
+    if fetched.n_bytes_wanted and not progress.encoded:
+        downloads = [f"fetched {size(fetched.n_bytes)} of {size(fetched.n_bytes_wanted)}"]
+    if not new_tokens and not progress.encoded:
+        return [*downloads, f"starting {plural(progress.n_workers, 'worker')}"]
+    return [
         f"{count(progress.n_tokens)} tokens",
+        f"{size(new_bytes / elapsed)}/s",
+        *downloads,
+        *([f"{progress.binding} binds"] if progress.binding else []),
+        f"{count(new_tokens / elapsed)} tokens/s",
         f"{size(progress.n_text_bytes)} of text",
-        f"{size(progress.n_text_bytes / elapsed)}/s",
-        f"{count(progress.n_tokens / elapsed)} tokens/s",
-        f"{progress.binding or 'nothing'} binds",
-        *fetched_parts(progress),
     ]
-    return Group(top, Text(" · ".join(parts), style="dim", no_wrap=True, overflow="ellipsis"))
 
 
-def fetched_parts(progress: Progress) -> list[str]:
-    fetched = progress.fetched()
-    if not fetched.n_bytes_wanted or progress.encoded:
-        return []
-    return [f"fetched {size(fetched.n_bytes)} of {size(fetched.n_bytes_wanted)}"]
+def fitting(parts: list[str], width: int) -> str:
+    """As many of the parts as fit on a line, from the first on: none is cut in the middle."""
+    line = parts[0]
+    for part in parts[1:]:
+        if len(line) + 3 + len(part) <= width:
+            line += f" · {part}"
+    return line
+
+
+def rough(seconds: float) -> str:
+    """A time that does not flicker: whole seconds, and above an hour whole minutes."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return duration(seconds) if seconds < 3600 else f"{minutes // 60} h {minutes % 60} min"
 
 
 class LineDisplay:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tokenmill.cli import suggestions
 from tokenmill.cli.words import duration, plural, size
 from tokenmill.errors import SourceError
 
@@ -28,7 +29,7 @@ TAKEN = {
 }
 
 
-@click.command()
+@click.command(short_help="What is wrong with this machine, a script, a corpus.")
 @click.argument("paths", nargs=-1, metavar="[SCRIPT.py]")
 @click.option("--patch", type=click.IntRange(1, 3), help="Print a diff: 1 main process, 2 lazy encoder, 3 from shards.")
 @click.option("--input", "inputs", multiple=True, metavar="FILES...", help="Scan a corpus: SOURCEs as for `prepare`.")
@@ -41,7 +42,11 @@ TAKEN = {
     type=click.Choice(["file", "line", "paragraph"]),
     help="With --input: how plain text splits into documents, other than by a separator.",
 )
-@click.option("--tokenizer", help="With --input: whose special tokens to look for.  [default: all that ship]")
+@click.option(
+    "--tokenizer",
+    shell_complete=suggestions.tokenizers,
+    help="With --input: whose special tokens to look for.  [default: all that ship]",
+)
 @click.option(
     "--max-document-mb",
     type=click.FloatRange(min=0, min_open=True),

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tokenmill.cli import suggestions
+from tokenmill.cli.options import Folder
 from tokenmill.cli.overview import file_list, inside, our_facts, our_lists, told_facts
 from tokenmill.cli.words import plural
 
@@ -22,15 +24,25 @@ if TYPE_CHECKING:
 COLORS = ("bright_cyan", "bright_green", "bright_yellow", "bright_magenta", "bright_blue")
 
 
-@click.command()
-@click.argument("path", type=click.Path(path_type=Path))
+@click.command(short_help="What is in shards of any format; one document, a text.")
+@click.argument("path", type=Folder())
 @click.option("--doc", "number", type=int, metavar="N", help="Decode document N, counted from 0; -1 is the last.")
 @click.option("--tokens", "span", metavar="A:B", help="Decode the tokens A to B of all files, and show their ids.")
 @click.option("--find", "text", metavar="TEXT", help="List the documents that contain this text; exits with 1 if none.")
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="With --find: list so many.")
 @click.option("--colors", is_flag=True, help="Show where tokens begin: by colors in a terminal, else by `|`.")
-@click.option("--tokenizer", help="The tokenizer, where nothing tells it: a name or a file, as for `prepare`.")
-@click.option("--format", "shard_format", metavar="NAME", help="The format, where names and first bytes mislead.")
+@click.option(
+    "--tokenizer",
+    shell_complete=suggestions.tokenizers,
+    help="The tokenizer, where nothing tells it: a name or a file, as for `prepare`.",
+)
+@click.option(
+    "--format",
+    "shard_format",
+    metavar="NAME",
+    shell_complete=suggestions.formats,
+    help="The format, where names and first bytes mislead.",
+)
 @click.option("--dtype", metavar="TYPE", help="The type of the ids, where no header tells it: uint16, uint32, ...")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def inspect(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from itertools import zip_longest
 from pathlib import Path
@@ -10,17 +11,32 @@ from typing import Any
 import click
 import msgspec
 
+from tokenmill.cli import suggestions
+
 
 def print_rows(rows: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
         sys.stdout.write(msgspec.json.encode(rows).decode() + "\n")
         return
     widths = {key: max(len(key), *(len(str(row[key])) for row in rows)) for key in rows[0]}
+    columns = shutil.get_terminal_size().columns
+    if sys.stdout.isatty() and sum(widths.values()) + 2 * (len(widths) - 1) > columns:
+        print_entries(rows, columns)
+        return
     for row in [{key: key for key in rows[0]}, *rows]:
         click.echo("  ".join(str(row[key]).ljust(widths[key]) for key in row).rstrip())
 
 
-@click.command()
+def print_entries(rows: list[dict[str, Any]], columns: int) -> None:
+    """Rows for a terminal that a table is too wide for: the first field, and below it the others by name."""
+    for row in rows:
+        first, *others = row.items()
+        click.echo(click.style(str(first[1]), bold=True))
+        text = "; ".join(f"{key} {value}" for key, value in others)
+        click.echo(click.wrap_text(text, columns, initial_indent="  ", subsequent_indent="  "))
+
+
+@click.command(short_help="The output formats, and who reads them.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def formats(as_json: bool) -> None:
     """List the output formats, the trainers that read them, and their defaults.
@@ -49,9 +65,19 @@ def formats(as_json: bool) -> None:
     print_rows(rows, as_json)
 
 
-@click.command()
-@click.option("--tokenizer", "names", multiple=True, help="Tell about this one: a name or a file, as for `prepare`.")
-@click.option("--pattern", help="For a rank file: the tokenizer whose pattern splits the text.")
+@click.command(short_help="The tokenizers, and the engine that does the work.")
+@click.option(
+    "--tokenizer",
+    "names",
+    multiple=True,
+    shell_complete=suggestions.tokenizers,
+    help="Tell about this one: a name or a file, as for `prepare`.",
+)
+@click.option(
+    "--pattern",
+    shell_complete=suggestions.tokenizers,
+    help="For a rank file: the tokenizer whose pattern splits the text.",
+)
 @click.option(
     "--compare", type=click.Path(path_type=Path), help="Encode this file with engine and reference, and compare."
 )

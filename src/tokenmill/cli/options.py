@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
-from tokenmill.recipe import Recipe, recipe_from_mapping, toml_mapping
+from tokenmill.cli import suggestions
+from tokenmill.errors import OutputError
+from tokenmill.recipe import Recipe, RunOptions, parse_bytes, recipe_from_mapping, toml_mapping
 from tokenmill.sources.catalog import chosen_by_default
 from tokenmill.storage.addresses import is_address
 
@@ -18,12 +21,30 @@ class Place(click.ParamType[Path | str]):
 
     name = "place"
 
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem(incomplete, type="dir")]
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path | str:
         return value if is_address(str(value)) else Path(value)
 
 
+class Folder(click.Path):
+    """A file or folder of this machine; an address is told what to do."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if is_address(str(value)):
+            raise OutputError(
+                f"`{value}` is elsewhere, and this command works on files of this machine",
+                hint=f"fetch it first: `tokenmill download {value} --to DIR`",
+            )
+        return super().convert(value, param, ctx)
+
+
 OPTIONS = [
-    click.argument("sources", nargs=-1, metavar="SOURCE..."),
+    click.argument("sources", nargs=-1, metavar="SOURCE...", shell_complete=suggestions.sources),
     click.option(
         "-o",
         "--out",
@@ -33,17 +54,25 @@ OPTIONS = [
     ),
     click.option(
         "--tokenizer",
+        shell_complete=suggestions.tokenizers,
         help="gpt2, r50k_base, p50k_base, cl100k_base, o200k_base; a tokenizer.json or its folder;"
         " a .tiktoken rank file; or package.module:attribute.  [default: gpt2]",
     ),
-    click.option("--pattern", metavar="NAME", help="For a rank file: the tokenizer whose pattern splits the text."),
+    click.option(
+        "--pattern",
+        metavar="NAME",
+        shell_complete=suggestions.tokenizers,
+        help="For a rank file: the tokenizer whose pattern splits the text.",
+    ),
     click.option(
         "--format",
+        shell_complete=suggestions.formats,
         help="nanogpt, llmc, npy, megatron, datatrove, olmo, litdata, mds or parquet: see `tokenmill formats`."
         "  [default: nanogpt]",
     ),
     click.option(
         "--version",
+        shell_complete=suggestions.versions,
         metavar="NAME",
         help="Which version of a corpus that is known by name: see `tokenmill datasets`.  [default: of the corpus]",
     ),
@@ -121,6 +150,14 @@ OPTIONS = [
     ),
     click.option("--keep-downloads", is_flag=True, help="Keep them, in OUT/downloads."),
     click.option(
+        "--scratch-budget",
+        metavar="SIZE",
+        help="Refuse beforehand what needs more disk than that beside its output.  [default: what is free]",
+    ),
+    click.option(
+        "--scratch", metavar="DIR", help="Where a run works whose output is in a store.  [default: ~/.cache/tokenmill]"
+    ),
+    click.option(
         "--recipe",
         "recipe_file",
         type=click.Path(path_type=Path),
@@ -134,6 +171,24 @@ def recipe_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(OPTIONS):
         command = option(command)
     return command
+
+
+def run_options(
+    workers: int | None,
+    disk_budget: str | None,
+    keep_downloads: bool,
+    scratch_budget: str | None,
+    scratch: str | None,
+    **more: Any,
+) -> RunOptions:
+    return RunOptions(
+        workers=workers,
+        disk_budget=parse_bytes(disk_budget) if disk_budget else None,
+        keep_downloads=keep_downloads,
+        scratch_budget=parse_bytes(scratch_budget) if scratch_budget else None,
+        scratch=scratch,
+        **more,
+    )
 
 
 def recipe_from_flags(

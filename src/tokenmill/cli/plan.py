@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tokenmill.cli.options import recipe_from_flags, recipe_options
+from tokenmill.cli.options import recipe_from_flags, recipe_options, run_options
 from tokenmill.cli.words import count, duration, eot_place, order_of, plural, size
-from tokenmill.recipe import Recipe, RunOptions, parse_bytes
+from tokenmill.recipe import Recipe, RunOptions
 
 if TYPE_CHECKING:
     from tokenmill.forecasting import Forecast
 
 
-@click.command()
+@click.command(short_help="What `prepare` would do: tokens, disk, memory, time.")
 @recipe_options
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def plan(
@@ -27,6 +27,8 @@ def plan(
     workers: int | None,
     disk_budget: str | None,
     keep_downloads: bool,
+    scratch_budget: str | None,
+    scratch: str | None,
     as_json: bool,
     **flags: Any,
 ) -> None:
@@ -39,11 +41,7 @@ def plan(
         tokenmill plan sample -o out
     """
     recipe = recipe_from_flags(sources, recipe_file, no_shuffle, flags)
-    options = RunOptions(
-        workers=workers,
-        disk_budget=parse_bytes(disk_budget) if disk_budget else None,
-        keep_downloads=keep_downloads,
-    )
+    options = run_options(workers, disk_budget, keep_downloads, scratch_budget, scratch)
     show_forecast(recipe, out, options, as_json)
 
 
@@ -71,8 +69,12 @@ def forecast_text(f: Forecast, out: Path | str) -> str:
         f"  order      {order_of(str(recipe.shuffle))}; val: {recipe.val}",
         f"  output     {recipe.format}, about {size(f.about_output_bytes)} in {out}",
         f"  disk       about {size(f.about_peak_disk_bytes)} at the peak, {size(f.free_disk_bytes)} free: {fits}",
+        f"  scratch    of that about {size(f.about_scratch_bytes)} for segments, buckets and open shards",
         f"  memory     about {size(f.about_memory_bytes)} with {plural(f.n_workers, 'worker')}",
         f"  time       about {duration(f.about_seconds)}, at the speed of the sample",
         f"  recipe     {f.fingerprint}",
     ]
+    if f.n_download_bytes:
+        at_a_time = f"at most {size(f.download_budget_bytes)} on disk at a time"
+        lines.insert(2, f"  downloads  {size(f.n_download_bytes)}, {at_a_time}")
     return "\n".join(lines)

@@ -11,23 +11,21 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tokenmill.cli.display import progress_display
-from tokenmill.cli.options import recipe_from_flags, recipe_options
+from tokenmill.cli.options import recipe_from_flags, recipe_options, run_options
 from tokenmill.cli.plan import show_forecast
+from tokenmill.cli.report import REPORT
 from tokenmill.cli.signals import stoppable
 from tokenmill.cli.words import count, duration, eot_place, order_of, plural, size
-from tokenmill.errors import TokenmillError
-from tokenmill.recipe import RunOptions, parse_bytes
+from tokenmill.errors import RecipeError, TokenmillError
+from tokenmill.storage.addresses import is_address
 
 if TYPE_CHECKING:
     from tokenmill.manifest import Manifest
     from tokenmill.progress import Progress
 
 
-@click.command()
+@click.command(short_help="Text into training shards.")
 @recipe_options
-@click.option(
-    "--scratch", metavar="DIR", help="Where a run works whose output is in a store.  [default: a cache folder]"
-)
 @click.option(
     "--stall-seconds",
     type=click.FloatRange(min=0, min_open=True),
@@ -36,6 +34,7 @@ if TYPE_CHECKING:
 )
 @click.option("--allow-excluded", is_flag=True, help="Exit with 0, not 4, when documents went to quarantine.")
 @click.option("--retry-excluded", is_flag=True, help="Try documents again that went to quarantine before.")
+@click.option("--report", "with_report", is_flag=True, help="Write OUT/report.html, as `tokenmill report` does.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, as `tokenmill plan` does, and do nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest as JSON on stdout, and nothing else there.")
 @click.option(
@@ -54,10 +53,12 @@ def prepare(
     workers: int | None,
     disk_budget: str | None,
     keep_downloads: bool,
+    scratch_budget: str | None,
     scratch: str | None,
     stall_seconds: float,
     allow_excluded: bool,
     retry_excluded: bool,
+    with_report: bool,
     dry_run: bool,
     as_json: bool,
     progress: str,
@@ -76,23 +77,29 @@ def prepare(
     Examples:
         tokenmill prepare sample -o out
         tokenmill prepare fineweb-edu --version 10B -o data/fineweb_edu
-        tokenmill prepare 'fineweb/*.parquet' -o data --format llmc --shard-tokens 100M
-        tokenmill prepare books.txt -o data --tokenizer cl100k_base --separator '<|endoftext|>'
+        tokenmill prepare 'fineweb/*.parquet' -o data/llmc --format llmc --shard-tokens 100M
+        tokenmill prepare books.txt -o data/books --tokenizer cl100k_base --separator '<|endoftext|>'
     """
     from tokenmill.mill import prepare_recipe
 
     recipe = recipe_from_flags(sources, recipe_file, no_shuffle, flags, quiet or progress in ("jsonl", "off"))
-    options = RunOptions(
-        workers=workers,
+    options = run_options(
+        workers,
+        disk_budget,
+        keep_downloads,
+        scratch_budget,
+        scratch,
         stall_seconds=stall_seconds,
         retry_excluded=retry_excluded,
-        disk_budget=parse_bytes(disk_budget) if disk_budget else None,
-        keep_downloads=keep_downloads,
-        scratch=scratch,
     )
     if dry_run:
         show_forecast(recipe, out, options, as_json)
         return 0
+    if with_report and not isinstance(out, Path):
+        raise RecipeError(
+            "`--report` writes a file into the output folder, and this output is in a store",
+            hint="`tokenmill download` it, then `tokenmill report`",
+        )
     began = False
 
     def show_and_note(state: Progress) -> None:
@@ -107,13 +114,25 @@ def prepare(
         if verbose:
             traceback.print_exc()
         raise
+    if with_report:
+        assert isinstance(out, Path)
+        write_report(out)
     if as_json:
         import msgspec
 
         sys.stdout.write(msgspec.json.encode(manifest).decode() + "\n")
     elif not quiet:
         click.echo(summary(manifest, out, not began, verbose))
+        if with_report:
+            click.echo(f"The report is in {out}/{REPORT}.")
     return 4 if manifest.excluded and not allow_excluded else 0
+
+
+def write_report(out: Path) -> None:
+    from tokenmill.reading import open_any
+    from tokenmill.report import page
+
+    page.write_report(open_any(out), out / REPORT)
 
 
 def engine_line(manifest: Manifest) -> str:
@@ -184,5 +203,7 @@ def summary(manifest: Manifest, out: Path | str, already_done: bool, verbose: bo
     itemsize = {"uint16": 2, "int64": 8}.get(tokenizer.dtype, 4)
     lines += [f"note: {note}" for note in format_named(recipe.format).notes(recipe, itemsize)]
     folder = shlex.quote(str(out))
-    lines.append(f"Check it with `tokenmill verify {folder}`, look inside with `tokenmill inspect {folder} --doc 0`.")
+    lines.append(f"Check it with `tokenmill verify {folder}`.")
+    if not is_address(str(out)):
+        lines.append(f"Look inside with `tokenmill inspect {folder} --doc 0`.")
     return "\n".join(lines)

@@ -15,7 +15,7 @@ import click
 from tokenmill.cli.display import progress_display
 from tokenmill.cli.prepare import summary
 from tokenmill.cli.signals import stoppable
-from tokenmill.recipe import ExecutorName, Recipe, RunOptions, parse_count, recipe_from_mapping
+from tokenmill.recipe import ExecutorName, Recipe, RunOptions, parse_bytes, parse_count, recipe_from_mapping
 from tokenmill.sources.catalog import corpus_source
 
 if TYPE_CHECKING:
@@ -143,6 +143,13 @@ def prepare_fineweb_command(folder: Path) -> click.Command:
         metavar="N",
         help="Tokens in a shard of llmc.  [default: 100M]",
     )
+    @click.option(
+        "--disk_budget",
+        "--disk-budget",
+        "disk_budget",
+        metavar="SIZE",
+        help="Disk that files from the Hub may take at a time.  [default: four of the largest]",
+    )
     @shared_options(folder)
     def prepare_fineweb(
         version: str,
@@ -150,6 +157,7 @@ def prepare_fineweb_command(folder: Path) -> click.Command:
         source: Path | None,
         shard_format: str,
         shard_size: str | None,
+        disk_budget: str | None,
         num_proc: int | None,
         out: Path,
         **fields: Any,
@@ -165,7 +173,7 @@ def prepare_fineweb_command(folder: Path) -> click.Command:
         if shard_format == "nanogpt" and shard_size is not None:
             raise click.UsageError("`--shard_size` is for `--format llmc`: nanoGPT has one file for each split")
         recipe = fineweb_recipe(source, version, kind, shard_format, shard_size, fields)
-        return carry_out(recipe, out, num_proc, "processes")
+        return carry_out(recipe, out, num_proc, "processes", disk_budget)
 
     return prepare_fineweb
 
@@ -199,14 +207,18 @@ def script_recipe(sources: tuple[str, ...], fields: dict[str, Any]) -> Recipe:
     return recipe_from_mapping({"sources": list(sources), **given}, where="the options")
 
 
-def carry_out(recipe: Recipe, out: Path, num_proc: int | None, executor: ExecutorName) -> int:
+def carry_out(
+    recipe: Recipe, out: Path, num_proc: int | None, executor: ExecutorName, disk_budget: str | None = None
+) -> int:
     """Do the work, show how far it is, and say what was made: as `tokenmill prepare` does."""
     from tokenmill.mill import prepare_recipe
 
     already_done = (out / "manifest.json").exists()
+    budget = parse_bytes(disk_budget) if disk_budget else None
+    options = RunOptions(workers=num_proc, executor=executor, disk_budget=budget)
     # A map of `datasets` that hangs is freed by Python's own interrupt.
     signals = stoppable if executor == "processes" else nullcontext
     with progress_display("auto") as show, signals(show) as on_progress:
-        manifest = prepare_recipe(recipe, out, RunOptions(workers=num_proc, executor=executor), on_progress)
+        manifest = prepare_recipe(recipe, out, options, on_progress)
     click.echo(summary(manifest, out, already_done, verbose=False))
     return 4 if manifest.excluded else 0

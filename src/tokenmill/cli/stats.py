@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tokenmill.cli import suggestions
+from tokenmill.cli.options import Folder
 from tokenmill.cli.words import plural, size
 
 if TYPE_CHECKING:
@@ -18,9 +20,13 @@ EIGHTHS = " ▏▎▍▌▋▊▉█"
 MAX_SOURCES = 12
 
 
-@click.command()
-@click.argument("out", type=click.Path(path_type=Path))
-@click.option("--tokenizer", help="The tokenizer, where nothing tells it: a name or a file, as for `prepare`.")
+@click.command(short_help="Tokens by split and source; how long documents are.")
+@click.argument("out", type=Folder())
+@click.option(
+    "--tokenizer",
+    shell_complete=suggestions.tokenizers,
+    help="The tokenizer, where nothing tells it: a name or a file, as for `prepare`.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def stats(out: Path, tokenizer: str | None, as_json: bool) -> None:
     """Count tokens and documents, by split and by source file, and show how long documents are.

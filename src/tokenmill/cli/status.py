@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 WATCH_SECONDS = 2.0
 
 
-@click.command()
+@click.command(short_help="How far a run is, told from outside.")
 @click.argument("out", type=Place())
 @click.option("--watch", is_flag=True, help="Tell again every 2 seconds, until the run is finished or stopped.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one line each time.")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tokenmill.verification import Level
 
 
-@click.command()
+@click.command(short_help="Is an output what its manifest says?")
 @click.argument("out", type=Place())
 @click.option("--full", is_flag=True, help="Encode all of the sources again with the reference tokenizer, and compare.")
 @click.option("--checksums-only", is_flag=True, help="Sizes and checksums, as fast as the disk; no look inside.")

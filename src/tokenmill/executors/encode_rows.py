@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokenmill.batches import Documents, Tokens
+from tokenmill.batches import Documents, Tokens, arrow_array
 from tokenmill.errors import DataError, TokenmillError
 from tokenmill.tokenizers import Tokenizer
 
@@ -110,7 +110,7 @@ class EncodeRows:
         ids = tokens.ids.astype(np.dtype(self.dtype), casting="unsafe")
         if len(ids) and int(tokens.ids.max()) > np.iinfo(ids.dtype).max:
             raise DataError(f"the tokenizer gave the id {int(tokens.ids.max()):,}, which does not fit {ids.dtype.name}")
-        return pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(ids))
+        return pa.LargeListArray.from_arrays(arrow_array(offsets), arrow_array(ids))
 
 
 def documents_of(rows: Any) -> Documents:

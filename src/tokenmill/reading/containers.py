@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -286,3 +286,21 @@ class RowPlaces:
         found = [self.groups.group(i)[1] + self.groups.edges[i] for i in self.groups.groups(start, stop)]
         starts = np.concatenate([np.empty(0, np.int64), *found])
         return Beginning(starts[(starts >= start) & (starts < stop)])
+
+    @cached_property
+    def firsts(self) -> npt.NDArray[np.int64]:
+        """The first row of each row group, and the end."""
+        metadata = self.groups.file.metadata
+        return np.cumsum([0, *(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))])
+
+    def start_of(self, i: int) -> int:
+        group = int(np.searchsorted(self.firsts, i, side="right")) - 1
+        return int(self.groups.edges[group] + self.groups.group(group)[1][i - self.firsts[group]])
+
+    def n_until(self, place: int) -> int:
+        # The last row group that begins there or before: rows of those in front of it begin no later.
+        group = int(np.searchsorted(self.groups.edges[:-1], place, side="right")) - 1
+        if group < 0:
+            return 0
+        starts = self.groups.group(group)[1] + self.groups.edges[group]
+        return int(self.firsts[group] + np.searchsorted(starts, place, side="right"))

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.errors import OutputError
-from tokenmill.shards.index import Index
+from tokenmill.shards.index import BATCH_ROWS, Index
 
 Array = npt.NDArray[np.integer]
 
@@ -47,6 +47,12 @@ class Places(Protocol):
 
     def between(self, start: int, stop: int) -> Beginning:
         """The documents that begin at `start` or later, and before `stop`."""
+
+    def start_of(self, i: int) -> int:
+        """Where document `i` of the file begins."""
+
+    def n_until(self, place: int) -> int:
+        """How many documents begin at a place or before it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +90,12 @@ class ArrayPlaces:
         first, last = np.searchsorted(self.starts, [start, stop])
         return Beginning(self.starts[first:last].astype(np.int64))
 
+    def start_of(self, i: int) -> int:
+        return int(self.starts[i])
+
+    def n_until(self, place: int) -> int:
+        return int(np.searchsorted(self.starts, place, side="right"))
+
 
 class LaterPlaces:
     """Beginnings that are read when they are asked for; their number is known before."""
@@ -100,6 +112,12 @@ class LaterPlaces:
 
     def between(self, start: int, stop: int) -> Beginning:
         return self.loaded.between(start, stop)
+
+    def start_of(self, i: int) -> int:
+        return self.loaded.start_of(i)
+
+    def n_until(self, place: int) -> int:
+        return self.loaded.n_until(place)
 
 
 class IndexPlaces:
@@ -139,6 +157,16 @@ class IndexPlaces:
         first, last = np.searchsorted(starts, [start, stop])
         inputs, rows = (batch.column(name).to_numpy()[first:last] for name in ("input", "row"))
         return starts[first:last], inputs, rows
+
+    def start_of(self, i: int) -> int:
+        return self.index.row(i)["start"]
+
+    def n_until(self, place: int) -> int:
+        batch = int(np.searchsorted(self.firsts, place, side="right")) - 1
+        if batch < 0:
+            return 0
+        starts = self.index.batch(batch).column("start").to_numpy()
+        return batch * BATCH_ROWS + int(np.searchsorted(starts, place, side="right"))
 
     def last(self) -> tuple[int, int] | None:
         """Input and row of the last document."""

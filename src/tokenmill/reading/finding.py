@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tokenmill.batches import arrow_array
 from tokenmill.errors import OutputError
 from tokenmill.reading import AnyShards
 from tokenmill.reading.files import Array
@@ -68,24 +69,37 @@ def find(shards: AnyShards, text: str) -> Iterator[Hit]:
                 yield Hit(number + i, split, len(document.ids), *source, excerpt_of(found, place, len(text)))
 
 
+def token_bytes(tokenizer: Tokenizer) -> Callable[[int], bytes] | None:
+    """A function from a token to its bytes, none for a hole in the vocabulary; None if its tokens are no bytes."""
+    reference = tokenizer.reference
+    of_token = getattr(reference, "token_bytes", None)
+    if of_token is not None:
+        return of_token if reference.is_byte_level else None  # type: ignore[attr-defined]
+    decode_bytes = getattr(reference, "decode_bytes", None)
+    if decode_bytes is None:
+        return None
+
+    def found(token: int) -> bytes:
+        try:
+            return bytes(decode_bytes([token]))
+        except KeyError:
+            return b""
+
+    return found
+
+
 def bytes_decoder(tokenizer: Tokenizer) -> Callable[[Array], bytes] | None:
     """A function from ids to bytes by a table of all tokens; None for tokenizers whose tokens are no bytes."""
     import pyarrow as pa
 
-    decode_bytes = getattr(tokenizer.reference, "decode_bytes", None)
-    if decode_bytes is None:
+    of_token = token_bytes(tokenizer)
+    if of_token is None:
         return None
-    tokens = []
-    for token in range(tokenizer.vocab_size):
-        try:
-            tokens.append(decode_bytes([token]))
-        except KeyError:  # a hole in the vocabulary
-            tokens.append(b"")
-    table = pa.array([*tokens, b""], pa.large_binary())
+    table = pa.array([*map(of_token, range(tokenizer.vocab_size)), b""], pa.large_binary())
 
     def text_bytes(ids: Array) -> bytes:
         places = np.minimum(ids, tokenizer.vocab_size)  # beyond the vocabulary there is nothing
-        return bytes(table.take(pa.array(places)).buffers()[2] or b"")
+        return bytes(table.take(arrow_array(places)).buffers()[2] or b"")
 
     return text_bytes
 
@@ -99,28 +113,27 @@ def excerpt_of(text: str, place: int, length: int) -> str:
 
 def pieces(tokenizer: Tokenizer, ids: Array) -> Iterator[tuple[str, int]]:
     """Yield the text of each token, and of how many tokens it is: characters that several make stay together."""
-    decode_bytes = getattr(tokenizer.reference, "decode_bytes", None)
+    of_token = token_bytes(tokenizer)
     decoder, n_waiting = codecs.getincrementaldecoder("utf-8")("replace"), 0
+    held = ""  # what a token has before the character that it begins
     for token in np.asarray(ids).tolist():
         n_waiting += 1
         if not 0 <= token < tokenizer.vocab_size:
-            yield decoder.decode(b"", final=True) + f"<{token}>", n_waiting
+            yield held + decoder.decode(b"", final=True) + f"<{token}>", n_waiting
             decoder.reset()
-            n_waiting = 0
+            held, n_waiting = "", 0
             continue
-        if decode_bytes is None:
+        if of_token is None:
             yield tokenizer.decode([token]), 1
             n_waiting = 0
             continue
-        try:
-            text = decoder.decode(decode_bytes([token]))
-        except KeyError:
-            text = f"<{token}>"
+        data = of_token(token)
+        held += decoder.decode(data) if data else f"<{token}>"
         if not decoder.getstate()[0]:
-            yield text, n_waiting
-            n_waiting = 0
-        elif text:
-            yield text, n_waiting - 1
-            n_waiting = 1
+            yield held, n_waiting
+            held, n_waiting = "", 0
+        elif held and n_waiting > 1:
+            yield held, n_waiting - 1
+            held, n_waiting = "", 1
     if n_waiting:
-        yield decoder.decode(b"", final=True), n_waiting
+        yield held + decoder.decode(b"", final=True), n_waiting

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from tokenmill.manifest import InputRecord
 from tokenmill.reading import AnyShards, open_any
 from tokenmill.reading.finding import decoded
 from tokenmill.reading.guessing import windows
+from tokenmill.reading.lengths import Bin, Lengths
 
 
 class Counts(msgspec.Struct, frozen=True):
@@ -24,15 +24,6 @@ class Counts(msgspec.Struct, frozen=True):
     n_documents: int
     n_tokens: int
     n_text_bytes: int | None = None
-
-
-class Bin(msgspec.Struct, frozen=True):
-    """Documents of `low` tokens and more, but fewer than `high`."""
-
-    low: int
-    high: int
-    n_documents: int
-    n_tokens: int
 
 
 class Statistics(msgspec.Struct, frozen=True):
@@ -50,20 +41,26 @@ class Statistics(msgspec.Struct, frozen=True):
 
 def statistics(path: str | Path, tokenizer: str | None = None) -> Statistics:
     """Count what is in an output, or in shards that somebody else wrote."""
-    shards = open_any(path, tokenizer)
-    n_documents, n_tokens, longest = np.zeros(64, np.int64), np.zeros(64, np.int64), 0
+    return counted(open_any(path, tokenizer))[0]
+
+
+def counted(shards: AnyShards) -> tuple[Statistics, Lengths]:
+    """Count what is in shards, and how long documents are."""
+    all_lengths = Lengths()
     by_split: dict[str, int] = dict.fromkeys(shards.splits, 0)
     for split, lengths in shards.lengths():
         by_split[split] += len(lengths)
-        bins = bin_numbers(lengths)
-        n_documents += np.bincount(bins, minlength=64)
-        n_tokens += np.bincount(bins, weights=lengths, minlength=64).astype(np.int64)
-        longest = max(longest, int(lengths.max(initial=0)))
+        all_lengths.add(lengths)
+    return with_lengths(shards, all_lengths, by_split), all_lengths
+
+
+def with_lengths(shards: AnyShards, lengths: Lengths, by_split: dict[str, int]) -> Statistics:
+    """What is told of shards, with the lengths of their documents and the number of them in each split."""
     manifest = shards.manifest if shards.path.is_dir() else None
     n_text_bytes = manifest.totals.n_text_bytes if manifest else None
-    total = Counts(sum(by_split.values()), shards.n_tokens, n_text_bytes)
+    total = Counts(lengths.n_documents, shards.n_tokens, n_text_bytes)
     return Statistics(
-        path=str(path),
+        path=str(shards.path),
         format=shards.format,
         tokenizer=shards.told.name,
         total=total,
@@ -73,8 +70,8 @@ def statistics(path: str | Path, tokenizer: str | None = None) -> Statistics:
             split: Counts(n, sum(file.n_tokens for file in shards.files_of(split))) for split, n in by_split.items()
         },
         sources=by_source(manifest.inputs if manifest else ()),
-        longest=longest,
-        histogram=histogram(n_documents, n_tokens),
+        longest=lengths.longest,
+        histogram=lengths.histogram(),
     )
 
 
@@ -89,21 +86,6 @@ def by_source(inputs: Iterable[InputRecord]) -> dict[str, Counts]:
             (before.n_text_bytes or 0) + entry.n_text_bytes,
         )
     return found
-
-
-def bin_numbers(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """0 for no token, 1 for one, 2 for two and three, 3 up to seven: the bits of a length."""
-    return np.frexp(lengths.astype(np.float64))[1].astype(np.int64)
-
-
-def histogram(n_documents: npt.NDArray[np.int64], n_tokens: npt.NDArray[np.int64]) -> tuple[Bin, ...]:
-    used = np.flatnonzero(n_documents)
-    if not len(used):
-        return ()
-    edges = [0, *(1 << i for i in range(64))]
-    return tuple(
-        Bin(edges[i], edges[i + 1], int(n_documents[i]), int(n_tokens[i])) for i in range(used[0], used[-1] + 1)
-    )
 
 
 def sampled_bytes(shards: AnyShards) -> float | None:

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tokenmill.batches import arrow_array
 from tokenmill.errors import DamageError
 from tokenmill.storage.local import PartialFile
 
@@ -67,7 +68,7 @@ class IndexWriter:
         if len(starts) == 0:
             return
         arrays = (starts.astype(np.uint64), lengths.astype(np.uint64), inputs, rows, continued)
-        self._waiting.append(pa.record_batch([pa.array(array) for array in arrays], schema=SCHEMA))
+        self._waiting.append(pa.record_batch([arrow_array(array) for array in arrays], schema=SCHEMA))
         self._n_waiting += len(starts)
         self.n_documents += len(starts)
         if self._n_waiting >= BATCH_ROWS:

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tokenmill.batches import arrow_array
 from tokenmill.errors import DamageError, RecipeError
 from tokenmill.shards import Cut, Defaults, Header, Place
 from tokenmill.shards.flat import smallest_unsigned
@@ -95,7 +96,7 @@ class ParquetShard:
         offsets = np.zeros(n_documents + 1, np.int64)
         np.cumsum(self.lengths[:n_documents], out=offsets[1:])
         n_ids = int(offsets[-1])
-        lists = pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pa.array(self.ids[:n_ids]))
+        lists = pa.ListArray.from_arrays(arrow_array(offsets.astype(np.int32)), arrow_array(self.ids[:n_ids]))
         self.writer.write_table(pa.table({COLUMN: lists.cast(self.column)}), row_group_size=n_documents)
         self.ids, self.lengths = self.ids[n_ids:], self.lengths[n_documents:]
 

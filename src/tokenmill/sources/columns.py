@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tokenmill.batches import INVALID_UTF8, Documents
+from tokenmill.batches import INVALID_UTF8, Documents, arrow_array
 from tokenmill.errors import DataError, RecipeError, did_you_mean
 from tokenmill.filters import Where
 
@@ -71,7 +71,7 @@ def documents_from_batch(batch: Any, entry: Input, recipe: Recipe, first_row: Ca
     if recipe.where is not None:
         taken = matching_rows(batch, recipe.where, entry, first_row)
         skipped["where"] = np.setdiff1d(rows, taken, assume_unique=True)
-        rows, column = taken, column.take(pa.array(taken))
+        rows, column = taken, column.take(arrow_array(taken))
     if column.null_count:
         valid = column.is_valid().to_numpy(zero_copy_only=False)
         skipped["null"] = rows[~valid]
@@ -86,7 +86,7 @@ def documents_from_batch(batch: Any, entry: Input, recipe: Recipe, first_row: Ca
             hint = "the text column must hold UTF-8; `--on-bad-document skip` leaves such rows out"
             raise DataError(f"invalid UTF-8 in `{entry.path}`, row {first_row() + int(bad[0]):,}", hint=hint) from None
         skipped[INVALID_UTF8] = bad
-        rows, texts = rows[good], column.filter(pa.array(good)).cast(pa.large_string())
+        rows, texts = rows[good], column.filter(arrow_array(good)).cast(pa.large_string())
     return Documents(texts, rows, batch.num_rows, skipped)
 
 
@@ -116,7 +116,7 @@ def matching_rows(batch: Any, where: str, entry: Input, first_row: Callable[[], 
         columns.validate(full=True)
     except (pa.ArrowInvalid, pa.ArrowIndexError) as error:
         raise DataError(f"`{entry.path}` is damaged near row {first_row():,}: {error}") from None
-    rows = pa.array(np.arange(batch.num_rows, dtype=np.uint32))
+    rows = arrow_array(np.arange(batch.num_rows, dtype=np.uint32))
     name = max([*columns.schema.names, ""], key=len) + "_row"  # a name that no column has
     table = pa.Table.from_batches([columns]).append_column(name, rows)
     return filtered(table, where, entry.path).column(name).to_numpy()

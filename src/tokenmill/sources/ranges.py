@@ -15,6 +15,7 @@ members or zstd frames; a reader that stops there would lose documents silently.
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -204,5 +205,5 @@ def utf8_error(block: Block, entry: Input) -> DataError | None:
 
 def string_array(data: bytes) -> Any:
     """A large_string array of one value over `data`, without a copy."""
-    offsets = pa.array([0, len(data)], pa.int64()).buffers()[1]
+    offsets = pa.py_buffer(struct.pack("<qq", 0, len(data)))
     return pa.Array.from_buffers(pa.large_string(), 1, [None, offsets, pa.py_buffer(data)])

@@ -6,16 +6,18 @@ import hashlib
 import os
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from tokenmill import faults
 from tokenmill.errors import DamageError
 from tokenmill.storage.addresses import parsed
-from tokenmill.storage.local import TEMP_SUFFIX, sync_folder
+from tokenmill.storage.local import TEMP_SUFFIX, file_sha256, sync_folder
 from tokenmill.storage.remote import Hitch, Patience, RemoteFile, store_of
 
 READ_BYTES = 1 << 22
+FILES_AT_ONCE = 4
 MAX_DAMAGED = 3  # times that a file arrives with another digest, before we believe it
 
 
@@ -98,3 +100,50 @@ def digest_of(path: Path, file: RemoteFile, sha256: str) -> str:
                 digest.update(data)
         return f"git:{digest.hexdigest()}"
     return file.digest
+
+
+def download_all(files: dict[Path, RemoteFile], on_bytes: Callable[[int, int], None]) -> int:
+    """Fetch files to their places, a few at a time; return how many were there already."""
+    return _Downloads(files, on_bytes).fetch()
+
+
+class _Downloads:
+    """Files on their way, a few at a time; the first thing that goes wrong ends all."""
+
+    def __init__(self, files: dict[Path, RemoteFile], on_bytes: Callable[[int, int], None]) -> None:
+        self.files, self.on_bytes = files, on_bytes
+        self.total, self.n_bytes, self.n_there = sum(file.size for file in files.values()), 0, 0
+        self.lock, self.stopping = threading.Lock(), threading.Event()
+
+    def fetch(self) -> int:
+        with ThreadPoolExecutor(FILES_AT_ONCE) as threads:
+            futures = [threads.submit(self.fetch_one, path, file) for path, file in self.files.items()]
+            try:
+                for future in as_completed(futures):
+                    future.result()
+            except BaseException:
+                self.stopping.set()
+                threads.shutdown(cancel_futures=True)
+                raise
+        return self.n_there
+
+    def fetch_one(self, path: Path, file: RemoteFile) -> None:
+        if is_here(path, file, self.stopping):
+            self.count(file.size)
+            with self.lock:
+                self.n_there += 1
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        download(file, path, self.count, self.stopping)
+
+    def count(self, n_bytes: int) -> None:
+        with self.lock:
+            self.n_bytes += n_bytes
+            self.on_bytes(self.n_bytes, self.total)
+
+
+def is_here(path: Path, file: RemoteFile, stopping: threading.Event) -> bool:
+    """Whether a path holds this very file."""
+    if not path.is_file() or path.stat().st_size != file.size:
+        return False
+    return digest_of(path, file, file_sha256(path, stopping)) == file.digest

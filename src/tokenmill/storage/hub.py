@@ -50,7 +50,7 @@ def list_files(address: Address) -> list[RemoteFile]:
     options: dict[str, Any] = {"revision": address.revision, "repo_type": "dataset"}
     with translated(address), hitches():
         entries: list[Any] = []
-        if prefix and not has_magic(address.path):  # a file or a folder?
+        if "." in prefix.rpartition("/")[2] and not has_magic(address.path):  # it looks like a file
             entries = [e for e in HfApi().get_paths_info(address.root, [prefix], **options) if isinstance(e, RepoFile)]
         if not entries:
             entries = list(HfApi().list_repo_tree(address.root, prefix or None, recursive=True, **options))

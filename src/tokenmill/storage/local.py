@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any, BinaryIO
 from tokenmill import faults
 
 TEMP_SUFFIX = ".partial"
+READ_BYTES = 1 << 22
 
 
 class PartialFile:
@@ -106,3 +108,12 @@ def existing_folder(path: Path) -> Path:
     while not path.is_dir() and path != path.parent:
         path = path.parent
     return path
+
+
+def file_sha256(path: Path, stopping: threading.Event | None = None) -> str:
+    """The SHA-256 of a file, as `sha256sum` gives it."""
+    digest, buffer = hashlib.sha256(), memoryview(bytearray(READ_BYTES))
+    with path.open("rb", buffering=0) as file:
+        while (n := file.readinto(buffer)) and not (stopping and stopping.is_set()):
+            digest.update(buffer[:n])
+    return digest.hexdigest()

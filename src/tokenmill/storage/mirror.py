@@ -1,4 +1,4 @@
-"""Files of a store on this machine: an output to look at, or a data set to keep."""
+"""An output in a store, as a folder of this machine for as long as it is looked at."""
 
 from __future__ import annotations
 
@@ -9,33 +9,18 @@ from pathlib import Path
 
 import msgspec
 
-from tokenmill.errors import OutputError, SourceError
+from tokenmill.errors import OutputError
+from tokenmill.layout import JOURNAL, PLAN, WORK
 from tokenmill.lock import LOCK
 from tokenmill.manifest import MANIFEST
 from tokenmill.storage import objects
 from tokenmill.storage.addresses import STORES, Address, parsed
-from tokenmill.storage.download import download
+from tokenmill.storage.download import download_all
 from tokenmill.storage.lease import read_lease
+from tokenmill.storage.names import safe_path
 from tokenmill.storage.remote import RemoteFile
-from tokenmill.workspace import JOURNAL, PLAN, WORK
 
 OnBytes = Callable[[int, int], None]  # how many of how many
-MAX_NAME_BYTES = 200  # of one part of a path: file systems take 255, and a suffix comes behind it
-
-
-def safe_path(folder: Path, name: str) -> Path:
-    """Where a file of this name goes below a folder; refuse names that would lead anywhere else."""
-    parts = name.split("/")
-    bad = any(
-        part in ("", ".", "..")
-        or len(part.encode()) > MAX_NAME_BYTES
-        or not part.isprintable()
-        or set(part) & set('\\:"<>|')
-        for part in parts
-    )
-    if bad or len(parts) > 32:
-        raise SourceError(f"the name {name[:300]!r} cannot be a file here", hint="rename it where it is")
-    return folder.joinpath(*parts)
 
 
 @contextmanager
@@ -48,7 +33,8 @@ def output_here(out: str | Path, on_bytes: OnBytes | None = None) -> Iterator[Pa
         return
     files = output_files(out_address(str(out)))
     with tempfile.TemporaryDirectory(prefix="tokenmill-", dir=copies_folder()) as folder:
-        copy(files, Path(folder), on_bytes or (lambda done, total: None))
+        places = {safe_path(Path(folder), name): file for name, file in files.items()}
+        download_all(places, on_bytes or (lambda done, total: None))
         yield Path(folder)
 
 
@@ -95,27 +81,8 @@ def output_files(address: Address) -> dict[str, RemoteFile]:
     return {name: file for name, file in files.items() if not name.startswith(".")}
 
 
-def copy(files: dict[str, RemoteFile], folder: Path, on_bytes: OnBytes) -> None:
-    """Bring files here under their names, one after another; those that are here whole are left alone."""
-    paths = {name: safe_path(folder, name) for name in files}
-    total, n_done = sum(file.size for file in files.values()), 0
-
-    def count(n_bytes: int) -> None:
-        nonlocal n_done
-        n_done += n_bytes
-        on_bytes(n_done, total)
-
-    for name, file in files.items():
-        path = paths[name]
-        if path.is_file() and path.stat().st_size == file.size:
-            count(file.size)
-            continue
-        path.parent.mkdir(parents=True, exist_ok=True)
-        download(file, path, count)
-
-
 def copies_folder() -> Path:
-    from tokenmill.store_home import scratch_root
+    from tokenmill.storage.scratch import scratch_root
 
     folder = scratch_root(None)
     folder.mkdir(parents=True, exist_ok=True)

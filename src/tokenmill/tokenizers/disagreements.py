@@ -80,6 +80,9 @@ _NFC = [
 ODD_UNDER_NFC = sorted(_LETTERS + _MARKS + _NFC)
 
 
+FEW = 100
+
+
 class OddCodePoints:
     """Finds the documents that hold one of some code points."""
 
@@ -92,19 +95,31 @@ class OddCodePoints:
         """Return the indices of the documents that hold one of them.
 
         One search over the whole buffer for each first byte they can begin with (three or four, above 10 GB/s each);
-        only where that byte occurs is there more to do, and English text hardly has them.
+        English text hardly has them, and where they are many numpy finds them all at once.
         """
         offsets = documents.text_offsets
         data = documents.text_bytes[offsets[0] : offsets[-1]]
         text = data.tobytes()
         hits = [np.empty(0, np.int64)]
         for lead in self._leads:
-            if text.find(lead) >= 0:
-                places = np.flatnonzero(data == lead)
+            places = places_of_byte(lead, text, data)
+            if len(places):
                 points = decoded_points(data, places, lead)
                 nearest = np.searchsorted(self._firsts, points, side="right") - 1
                 hits.append(places[(nearest >= 0) & (points <= self._lasts[nearest])])
         return np.unique(np.searchsorted(offsets - offsets[0], np.concatenate(hits), side="right") - 1)
+
+
+def places_of_byte(byte: int, text: bytes, data: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
+    """Where a byte stands: one search after another while it is rare, and one pass over all of it where it is not."""
+    places: list[int] = []
+    place = text.find(byte)
+    while place >= 0:
+        if len(places) == FEW:
+            return np.flatnonzero(data == byte)
+        places.append(place)
+        place = text.find(byte, place + 1)
+    return np.array(places, dtype=np.int64)
 
 
 def decoded_points(data: npt.NDArray[np.uint8], places: npt.NDArray[np.int64], lead: int) -> npt.NDArray[np.int64]:

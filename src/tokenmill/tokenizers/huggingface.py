@@ -158,6 +158,7 @@ class TokenizersEngine:
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._tokenizer.encode_special_tokens = True
+        self._added = frozenset(self._tokenizer.get_added_tokens_decoder())
 
     def encode(self, documents: Documents) -> Tokens:
         import numpy as np
@@ -176,3 +177,25 @@ class TokenizersEngine:
 
     def decode(self, ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
+
+    @property
+    def is_byte_level(self) -> bool:
+        """Whether tokens are spelled as bytes."""
+        return type(self._tokenizer.decoder).__name__ == "ByteLevel"
+
+    def token_bytes(self, token: int) -> bytes:
+        """The bytes of a token of a byte-level tokenizer; none for a hole in the vocabulary."""
+        text = self._tokenizer.id_to_token(token) or ""
+        if token in self._added or not all(letter in BYTES_OF for letter in text):
+            return text.encode()
+        return bytes(BYTES_OF[letter] for letter in text)
+
+
+def letters_of_bytes() -> dict[str, int]:
+    """How byte-level BPE spells bytes: printable ones as themselves, the others by letters from U+0100 on."""
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(0x100) if byte not in plain]
+    return {chr(byte): byte for byte in plain} | {chr(0x100 + i): byte for i, byte in enumerate(others)}
+
+
+BYTES_OF = letters_of_bytes()

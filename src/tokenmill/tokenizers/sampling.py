@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from tokenmill.batches import Documents, Tokens
+from tokenmill.batches import Documents, Tokens, arrow_array, text_array
 from tokenmill.care import NOT_THE_DOCUMENT
 from tokenmill.errors import ExactnessError
 from tokenmill.journal import Checked
@@ -58,7 +58,10 @@ class SampleWriter:
             self._ids.append(tokens.ids[ends[i] - tokens.doc_lengths[i] : ends[i]].astype(np.uint32))
 
     def write(self, path: Path) -> None:
-        table = pa.table({"text": self._texts, "ids": [pa.array(ids) for ids in self._ids]}, schema=SCHEMA)
+        offsets = np.cumsum([0, *map(len, self._ids)], dtype=np.int64)
+        all_ids = np.concatenate([np.empty(0, np.uint32), *self._ids])
+        ids = pa.LargeListArray.from_arrays(arrow_array(offsets), arrow_array(all_ids))
+        table = pa.table([text_array(self._texts), ids], schema=SCHEMA)
         with pa.ipc.new_file(str(path), SCHEMA) as writer:
             writer.write_table(table)
 

@@ -1,0 +1,46 @@
+"""What an output folder consists of, finished or not: names, and which files are whose.
+
+OUT/train.bin ...     shards, each under its name only when it is whole
+OUT/index/            the document index of each shard
+OUT/quarantine/       documents that no engine could take
+OUT/manifest.json     last of all: without it the run is not done
+OUT/SHA256SUMS
+OUT/.work/            an unfinished run; gone when it is done
+    recipe.json       what it makes
+    plan.json         from which files, and how they are cut
+    journal           what is done: every receipt
+    lock              who works on it
+    units/ buckets/   segments of units, buckets of a shuffle
+    workers/          what each worker is at, and its last words
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tokenmill.lock import LOCK
+from tokenmill.recipe import Recipe
+from tokenmill.shards import format_named
+from tokenmill.shards.index import INDEX
+from tokenmill.storage.local import TEMP_SUFFIX
+
+WORK = ".work"
+RECIPE, PLAN, JOURNAL, RUN = "recipe.json", "plan.json", "journal", "run"
+
+
+def is_ours(work: Path) -> bool:
+    """Whether a run of tokenmill made this work folder: the guard is the first file in it, and the last."""
+    return any((work / name).exists() for name in (RECIPE, f"{LOCK}.guard"))
+
+
+def output_files(out: Path, recipe: Recipe) -> list[Path]:
+    """The files in the folder that are named as this recipe's shards and their indexes are, finished or not."""
+    found = [*out.glob("*"), *out.glob("*/*")]
+    return sorted(path for path in found if file_pattern(recipe).fullmatch(path.relative_to(out).as_posix()))
+
+
+def file_pattern(recipe: Recipe) -> re.Pattern[str]:
+    """What shards of this recipe and their indexes are called, finished or not."""
+    of_format = format_named(recipe.format).file_pattern(recipe)
+    return re.compile(rf"({of_format}|{INDEX}/\d{{6,}}\.arrow)({re.escape(TEMP_SUFFIX)})?")
