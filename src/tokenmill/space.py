@@ -34,9 +34,10 @@ def check_space(space: Workspace, engine: EngineChoice, options: RunOptions) -> 
     needed = peak_disk_bytes(space.recipe, space.plan, options, engine.use_reference, away=away)
     needed += downloads - used_bytes(space)
     if CERTAIN * needed > free:
+        where, flag = (f"scratch for `{space.out}`", "--scratch") if away else (f"`{space.out}`", "-o")
         raise SpaceError(
-            f"`{space.out}` needs about {in_gb(needed)} more on its disk, and {in_gb(free)} are free",
-            hint="make room, or pass a folder on another disk with `-o`; `tokenmill plan` shows what is needed",
+            f"{where} needs about {in_gb(needed)} more on its disk, and {in_gb(free)} are free",
+            hint=f"make room, or pass a folder on another disk with `{flag}`; `tokenmill plan` shows what is needed",
         )
 
 
@@ -61,8 +62,9 @@ def space_error(error: OSError, space: Workspace) -> Exception:
         total = copies * itemsize * n_tokens * max(1.0, space.plan.n_bytes / n_done)
         rest = f"; about {in_gb(max(0, total - used_bytes(space)))} more are needed"
     free = shutil.disk_usage(space.out).free
+    where = f"`{space.out}`" if isinstance(space.home, LocalHome) else f"scratch for `{space.out}`"
     return SpaceError(
-        f"{what}: `{space.out}` holds {in_gb(used_bytes(space))}, {in_gb(free)} are free{rest}",
+        f"{what}: {where} holds {in_gb(used_bytes(space))}, {in_gb(free)} are free{rest}",
         hint="make room and run the same command again: it goes on from here, and nothing half-done has a final name",
     )
 
