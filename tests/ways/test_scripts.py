@@ -207,12 +207,14 @@ def test_a_panic_is_named_with_its_document(num_proc, copied):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("idle", [False, True])
-def test_a_worker_killed_from_outside_is_reported_with_signal_and_rows(idle, copied):
+@pytest.mark.parametrize(("idle", "in_background"), [(False, False), (True, False), (True, True)])
+def test_a_worker_killed_from_outside_is_reported_with_signal_and_rows(idle, in_background, copied):
+    """A shell starts its background jobs with interrupts ignored."""
     (copied / "corpus.jsonl").write_bytes(jsonl_bytes(["fine", "WAIT", "fine", "fine"]))
     arguments = ["--input", copied / "corpus.jsonl", "--tokenizer", "deadly:Deadly", "--num_proc", 2]
+    ignoring = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh"] if in_background else []
     process = subprocess.Popen(
-        command_of(copied / "prepare.py", *arguments, "--out", copied / "out"),
+        [*ignoring, *command_of(copied / "prepare.py", *arguments, "--out", copied / "out")],
         env=environment(copied / "cache"),
         stderr=subprocess.PIPE,
         text=True,

@@ -37,8 +37,14 @@ class MapWatch:
         self._n_looks_since_death = 0
         self._caller = threading.get_ident()
         self.was_stuck = False
+        self._ignored = False
 
     def __enter__(self) -> MapWatch:
+        # A shell has its background jobs ignore interrupts, and an interrupt is what frees a map that hangs.
+        in_main = threading.current_thread() is threading.main_thread()
+        self._ignored = in_main and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        if self._ignored:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         self._thread.start()
         return self
 
@@ -47,6 +53,8 @@ class MapWatch:
     ) -> None:
         self._stop.set()
         self._thread.join()
+        if self._ignored:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         self._totals = self._noted_totals()
         if error is None and self._error is not None:
             raise self._error
