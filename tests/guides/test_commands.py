@@ -21,6 +21,8 @@ from tokenmill.cli import cli
 SKIPPED = {
     r"pip install": "would change the environment that the tests run in; `make package` installs for real",
     r"python train\.py|torchrun": "needs the trainer, PyTorch and a GPU; `make test-consumers` reads the files",
+    r"tokenmill view": "serves until somebody ends it; tests/browser opens it in a browser",
+    r"make bench|python -m benchmarks": "takes an hour or two; tests/test_benchmarks.py tries its parts",
     r"--format int64": "needs an installed package with an entry point: tests/formats/test_own_format.py has one",
 }
 FINDS = r"tokenmill doctor"  # exits with 1 when it finds something, as it should

@@ -47,6 +47,7 @@ OUTPUTS = {
     "docs/status.md": ["data"],
     "help of inspect": ["out", "data", "llmc"],
     "help of stats": ["out"],
+    "help of report": ["out"],
     "help of push": ["out"],
 }
 
