@@ -24,7 +24,7 @@ test-formats: .venv/tests
 
 # The Hub and S3, by stand-ins on loopback ports that the real clients talk to, with faults.
 test-remote: .venv/tests
-	$(BIN)/pytest -n 2 tests/remote
+	$(BIN)/pytest -n 3 tests/remote
 
 # Report and viewer in Chromium, which is installed if that is possible. SCREENSHOTS=folder keeps pictures.
 BROWSER_NEEDS := chromium fonts-noto-cjk fonts-noto-color-emoji
