@@ -125,22 +125,14 @@ def target_table(results: dict[str, Any]) -> str:
     )
 
 
+HEADS = ("", "MB per CPU s", "CPU s", "wall s", "peak MB", "read MB", "written MB")
+
+
 def field_table(results: dict[str, Any]) -> str:
     field = results["sections"].get("field", {})
     if not field:
         return ""
-    heads = [
-        "",
-        "MB per CPU s",
-        "CPU s",
-        "wall s",
-        "peak MB",
-        "read MB",
-        "written MB",
-        "1 MB job: CPU s",
-        "wall s",
-        "ids",
-    ]
+    heads = [*HEADS, "1 MB job: CPU s", "wall s", "ids"]
     rows = [[record["title"], *figures(record), "equal"] for _, record in ranked(field)]
     rows += [
         [record["title"], *["-"] * 8, "wrong or not there: " + one_line(record["wrong"])]
@@ -155,17 +147,7 @@ def section_tables(results: dict[str, Any]) -> str:
     for name, section in results["sections"].items():
         if name in ("field", "imports"):
             continue
-        heads = [
-            "",
-            "MB per CPU s",
-            "CPU s",
-            "wall s",
-            "peak MB",
-            "read MB",
-            "written MB",
-            "small job: CPU s",
-            "wall s",
-        ]
+        heads = [*HEADS, "small job: CPU s", "wall s"]
         rows = [
             [record["title"], *(figures(record) if is_measured(record) else [one_line(record["wrong"])])]
             for record in section.values()
