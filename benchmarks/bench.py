@@ -42,8 +42,8 @@ class Bench:
         """The interpreter that has tokenmill and nothing else."""
         return python_of("tokenmill", self.venvs)
 
-    def tokenmill(self, *options: str) -> Command:
-        return tokenmill(self.python, *options)
+    def tokenmill(self, *options: str, small: bool = False) -> Command:
+        return tokenmill(self.python, *options, small=small)
 
     def right(self, corpus: Corpus | None = None, tokenizer: str = "gpt2") -> DocumentIds:
         """The reference's ids; made once."""
@@ -79,6 +79,7 @@ class Bench:
             n_bytes=corpus.n_text_bytes,
             small_source=self.small.form(kind),
             n_small_bytes=self.small.n_text_bytes,
+            small_command=self.tokenmill(*given, small=True),
             check=(lambda out: first_difference(right, read(out))) if read and right else None,
         )
 

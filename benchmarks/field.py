@@ -30,16 +30,33 @@ class Contender:
     script: str = ""  # of contenders/
     processes: int = 2
     command: Callable[[Path], Command] | None = None  # of ours: from the interpreter
+    small_command: Callable[[Path], Command] | None = None
     read: Callable[[Path], DocumentIds] | None = None
 
 
-def tokenmill(python: Path, *options: str) -> Command:
-    start = [str(python), "-m", "tokenmill", "prepare"]
+# tokenmill gives a job this small to one worker. To know what the start of two takes, it is cut in two.
+IN_SMALL_UNITS = """
+from tokenmill import plan
+from tokenmill.cli import main
+plan.MIN_UNIT_BYTES = 500_000
+main()
+"""
+
+
+def tokenmill(python: Path, *options: str, small: bool = False) -> Command:
+    start = [str(python), *(["-c", IN_SMALL_UNITS] if small else ["-m", "tokenmill"]), "prepare"]
     return lambda source, out: [*start, str(source), "-o", str(out / "out"), "--progress", "off", *options]
 
 
-def prepare(*options: str) -> Callable[[Path], Command]:
-    return lambda python: tokenmill(python, *options)
+def ours(name: str, title: str, read: Callable[[Path], DocumentIds], *options: str) -> Contender:
+    return Contender(
+        name,
+        title,
+        "tokenmill",
+        command=lambda python: tokenmill(python, *options),
+        small_command=lambda python: tokenmill(python, *options, small=True),
+        read=read,
+    )
 
 
 def our_script(name: str, n: int) -> Callable[[Path], Command]:
@@ -61,27 +78,9 @@ def our_nanogpt_ids(out: Path) -> DocumentIds:
 FLAT = ("--format", "llmc", "--val", "none")
 FIELD = (
     Contender("engine", "the bare engine in memory (gigatoken, 1 thread)", "plain", script="engine", processes=1),
-    Contender(
-        "tokenmill-1",
-        "**tokenmill**, 1 worker",
-        "tokenmill",
-        command=prepare(*FLAT, "--workers", "1"),
-        read=our_llmc_ids,
-    ),
-    Contender(
-        "tokenmill-2",
-        "**tokenmill**, 2 workers",
-        "tokenmill",
-        command=prepare(*FLAT, "--workers", "2"),
-        read=our_llmc_ids,
-    ),
-    Contender(
-        "tokenmill-nanogpt",
-        "**tokenmill**, 2 workers, nanoGPT's shuffled files",
-        "tokenmill",
-        command=prepare("--workers", "2"),
-        read=our_nanogpt_ids,
-    ),
+    ours("tokenmill-1", "**tokenmill**, 1 worker", our_llmc_ids, *FLAT, "--workers", "1"),
+    ours("tokenmill-2", "**tokenmill**, 2 workers", our_llmc_ids, *FLAT, "--workers", "2"),
+    ours("tokenmill-nanogpt", "**tokenmill**, 2 workers, nanoGPT's shuffled files", our_nanogpt_ids, "--workers", "2"),
     Contender(
         "prepare-1",
         "our `prepare.py --num_proc 1`",
@@ -136,6 +135,7 @@ def contender_case(
         n_bytes=corpus.n_text_bytes,
         small_source=small.form(contender.reads),
         n_small_bytes=small.n_text_bytes,
+        small_command=contender.small_command(python) if contender.small_command else None,
         check=check,
         env={"PYTHONPATH": str(ROOT)} if contender.script else {},
     )

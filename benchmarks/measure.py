@@ -34,6 +34,7 @@ class Case:
     n_bytes: int  # of text, or of whatever the case works on
     small_source: Path | None = None
     n_small_bytes: int = 0
+    small_command: Callable[[Path, Path], list[str]] | None = None  # where it is not the same
     check: Callable[[Path], str | None] | None = None  # out -> what is wrong with it
     before: Callable[[Path, Path], None] | None = None  # source, out: what must be there already
     env: dict[str, str] = field(default_factory=dict)
@@ -68,12 +69,13 @@ def measured_cases(
     """Measure cases in turns; return for each its facts, its rounds, and its first run."""
     out = work / "out"
 
-    def run(case: Case, source: Path, *, memory: bool = False) -> dict[str, Any]:
+    def run(case: Case, source: Path, *, memory: bool = False, small: bool = False) -> dict[str, Any]:
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir(parents=True)
         if case.before:
             case.before(source, out)
-        return measured(case.command(source, out), work, out, case.env, memory=memory)
+        command = (case.small_command if small else None) or case.command
+        return measured(command(source, out), work, out, case.env, memory=memory)
 
     records: dict[str, dict[str, Any]] = {}
     good = []
@@ -104,7 +106,7 @@ def measured_cases(
                 continue
             try:
                 last = run(case, case.source)
-                small = run(case, case.small_source) if case.small_source else None
+                small = run(case, case.small_source, small=True) if case.small_source else None
             except CaseError as error:  # hours of other rounds are not lost for it
                 record["wrong"] = f"round {number + 1}: {error}"
                 say(f"{case.name}: {record['wrong']}")

@@ -7,7 +7,7 @@ tokenizers  gpt2, cl100k_base, o200k_base, and the tokenizer.json files given
 corpora     the other corpora given
 shuffle     nanoGPT's files in nanoGPT's order, and in the corpus's
 sizes       the corpus 1, 2, 4 and 8 times: cost and memory
-workers     1 and 2 workers
+workers     1 and 2 workers, on the corpus 8 times
 start       the 1 MB job, and what is imported
 verify      `verify --checksums-only` and `sha256sum` on the same files
 convert     the tokens into another format
@@ -103,31 +103,34 @@ def in_order_ids(out: Path) -> DocumentIds:
 
 
 def sizes(bench: Bench) -> list[Case]:
-    cases = []
-    for n in SIZES:
-        corpus, right = bench.corpus.times(n), bench.right()
-        case = Case(
-            name=f"{n}x",
-            title=f"{n} times the files",
-            command=bench.tokenmill(*FLAT, "--workers", "2"),
-            source=corpus.parquet,
-            n_bytes=bench.corpus.n_text_bytes * n,
-            small_source=bench.small.parquet,
-            n_small_bytes=bench.small.n_text_bytes,
-            check=repeated(right, n),
-        )
-        cases.append(case)
-    return cases
+    return [repeated_case(bench, f"{n}x", f"{n} times the files", n, 2) for n in SIZES]
+
+
+def workers(bench: Bench) -> list[Case]:
+    """On the corpus 8 times over: on less, half of the time is start-up."""
+    return [repeated_case(bench, counted(n), counted(n), 8, n) for n in (1, 2)]
+
+
+def repeated_case(bench: Bench, name: str, title: str, times: int, n_workers: int) -> Case:
+    """The corpus so many times over."""
+    options = (*FLAT, "--workers", str(n_workers))
+    return Case(
+        name=name,
+        title=title,
+        command=bench.tokenmill(*options),
+        source=bench.corpus.times(times).parquet,
+        n_bytes=bench.corpus.n_text_bytes * times,
+        small_source=bench.small.parquet,
+        n_small_bytes=bench.small.n_text_bytes,
+        small_command=bench.tokenmill(*options, small=True),
+        check=repeated(bench.right(), times),
+    )
 
 
 def repeated(right: DocumentIds, n: int) -> Callable[[Path], str | None]:
     return lambda out: first_difference(
         DocumentIds(np.tile(right.ids, n), np.tile(right.lengths, n)), our_llmc_ids(out)
     )
-
-
-def workers(bench: Bench) -> list[Case]:
-    return [bench.prepare_case(counted(n), *FLAT, "--workers", str(n)) for n in (1, 2)]
 
 
 def counted(n: int) -> str:

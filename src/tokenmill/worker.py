@@ -92,8 +92,6 @@ def main() -> None:
     # Where memory runs out, the kernel is to take a worker and not the parent: a unit is lost then, and not the run.
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("500", encoding="ascii")
-    # One thread a worker: the tokenizers library would take all cores in each.
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     notebook = Notebook(Path(sys.argv[1]))
     # Whatever a library prints must not get into the protocol.
     with suppress(BrokenPipeError), os.fdopen(os.dup(1), "wb") as out:  # a broken pipe: the parent is gone

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 import traceback
 from typing import NoReturn
@@ -82,6 +83,8 @@ def main() -> None:
 
 def run_command(command: click.Command) -> NoReturn:
     """Run a command line of ours and exit; whatever goes wrong is said in the house style."""
+    # Of numpy's linear algebra, which nobody here uses: it would spin on all cores while it is loaded.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     sys.exit(exit_code(command))
 
 

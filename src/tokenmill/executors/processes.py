@@ -10,6 +10,7 @@ goes to a fresh one, with what was learned (deaths.py). One more thread ends wor
 
 from __future__ import annotations
 
+import os
 import queue
 import subprocess
 import sys
@@ -37,6 +38,9 @@ from tokenmill.worker import NOTE, Done, Failed, Message, UnitRequest, read_note
 # segments on disk when one unit takes long.
 WINDOW_PER_WORKER = 8
 TICK_SECONDS = 0.2
+# One thread a worker. numpy's linear algebra, which nobody here uses, would spin on all cores as it is loaded: 0.13 s
+# of CPU; and the tokenizers library would take all cores in each worker.
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
 def encode_units(
@@ -92,6 +96,7 @@ class _Seat:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
+                env=ONE_THREAD | os.environ,
             )
         assert self.process.stdin is not None
         self.process.stdin.write(job)
