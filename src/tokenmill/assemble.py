@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -28,7 +28,7 @@ from tokenmill.errors import DataError
 from tokenmill.fetching import Supply
 from tokenmill.home import Home
 from tokenmill.journal import Journal, ShardSealed, UnitDone
-from tokenmill.plan import Plan
+from tokenmill.plan import Plan, Unit
 from tokenmill.recipe import Recipe, RunOptions, recipe_dtype, shard_dtype, shuffle_kind_and_seed
 from tokenmill.segments import Stretch, UnitReceipt, read_segment, segment_path
 from tokenmill.shards.receipts import ShardReceipt
@@ -58,14 +58,19 @@ def assemble(
     recipe = job.recipe
     dtype = np.dtype(recipe_dtype(recipe))
     used: list[UnitReceipt] = []
-    receipts = noted(limited(in_unit_order(receipts), plan, job, dtype, journal, supply), used)
+    work = Path(job.work)
+
+    def bring(receipt: UnitReceipt) -> None:
+        home.bring(segment_path(work, receipt.unit, cut=receipt.cut), receipt.n_segment_bytes)
+
+    receipts = noted(limited(in_unit_order(receipts), plan, job, dtype, journal, supply, bring), used)
     kind, seed = shuffle_kind_and_seed(str(recipe.shuffle))
     n_documents = None
     if kind != "none" or isinstance(recipe.val, float):
         receipts = list(receipts)
         n_documents = sum(receipt.n_documents for receipt in receipts)
 
-    stretches = unit_stretches(receipts, plan, Path(job.work), dtype, options.bucket_bytes)
+    stretches = unit_stretches(receipts, plan, work, dtype, options.bucket_bytes, bring)
     if kind != "none":
         assert n_documents is not None
         n_tokens = sum(receipt.n_tokens for receipt in receipts)
@@ -173,11 +178,17 @@ def noted(receipts: Iterable[UnitReceipt], used: list[UnitReceipt]) -> Iterator[
 
 
 def limited(
-    receipts: Iterable[UnitReceipt], plan: Plan, job: Job, dtype: np.dtype, journal: Journal, supply: Supply
+    receipts: Iterable[UnitReceipt],
+    plan: Plan,
+    job: Job,
+    dtype: np.dtype,
+    journal: Journal,
+    supply: Supply,
+    bring: Callable[[UnitReceipt], None],
 ) -> Iterator[UnitReceipt]:
     """Stop at the recipe's limits; the unit that one of them falls into is encoded again, up to there.
 
-    So the inputs of a unit are needed until it has passed here.
+    So the inputs of a unit are needed until it has passed here. `bring` has its segment on this machine.
     """
     recipe = job.recipe
     documents_left, tokens_left = recipe.limit_documents or 2**62, recipe.limit_tokens or 2**62
@@ -187,6 +198,7 @@ def limited(
             return
         n_documents = min(receipt.n_documents, documents_left)
         if receipt.n_tokens > tokens_left:
+            bring(receipt)
             n_documents = min(n_documents, n_documents_within(tokens_left, receipt, plan, job, dtype))
         if n_documents < receipt.n_documents:
             care = Care(
@@ -213,9 +225,19 @@ def n_documents_within(n_tokens: int, receipt: UnitReceipt, plan: Plan, job: Job
 
 
 def unit_stretches(
-    receipts: Iterable[UnitReceipt], plan: Plan, work: Path, dtype: np.dtype, max_bytes: int
+    receipts: Iterable[UnitReceipt],
+    plan: Plan,
+    work: Path,
+    dtype: np.dtype,
+    max_bytes: int,
+    bring: Callable[[UnitReceipt], None] = lambda receipt: None,
 ) -> Iterator[Stretch]:
     """The corpus in its own order: a segment for each unit."""
+
+    def runs(receipt: UnitReceipt, path: Path, unit: Unit, first_rows: list[int]) -> Iterator[TokenRun]:
+        bring(receipt)
+        return read_segment(path, receipt, unit, first_rows, dtype, max_bytes)
+
     n_rows_before: Counter[int] = Counter()
     for receipt in receipts:
         unit = plan.units[receipt.unit]
@@ -224,8 +246,7 @@ def unit_stretches(
             first_rows.append(n_rows_before[span.input])
             n_rows_before[span.input] += span_receipt.n_rows
         path = segment_path(work, receipt.unit, cut=receipt.cut)
-        runs = partial(read_segment, path, receipt, unit, first_rows, dtype, max_bytes)
-        yield Stretch(path, receipt.n_tokens, receipt.n_documents, runs)
+        yield Stretch(path, receipt.n_tokens, receipt.n_documents, partial(runs, receipt, path, unit, first_rows))
 
 
 def split_runs(

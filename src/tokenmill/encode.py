@@ -48,6 +48,7 @@ class Job(msgspec.Struct, frozen=True):
     n_units: int
     import_paths: tuple[str, ...]  # where the parent finds modules: a tokenizer of the user's may be there
     use_reference: bool  # the fast engine was seen to differ on the corpus, or there is none
+    check_samples: bool = False  # in the worker itself, and not by the parent
 
 
 def import_paths() -> tuple[str, ...]:
@@ -124,11 +125,12 @@ class _UnitEncoder:
         path = segment_path(Path(self.job.work), self.unit.index, cut=self.cut)
         with partial_file(path, "segment", hashed=False) as segment:
             spans = tuple(self.encode_span(i, span, segment) for i, span in enumerate(self.unit.spans))
-            if self.sampled:
+            if self.sampled and not self.job.check_samples:
                 self.sample.write(sample_path(Path(self.job.work), self.unit.index))
                 faults.point("sample.written")
             segment.commit()
         self.took("write")
+        checks_here = self.sampled and self.job.check_samples
         return UnitReceipt(
             unit=self.unit.index,
             spans=spans,
@@ -139,6 +141,7 @@ class _UnitEncoder:
             cut=self.cut,
             excluded=tuple(self.excluded),
             by_reference=self.care.by_reference,
+            n_checked=self.sample.n_equal(self.tokenizer, Path(self.job.work).parent) if checks_here else None,
         )
 
     def encode_span(self, index: int, span: Span, segment: PartialFile) -> SpanReceipt:

@@ -18,7 +18,7 @@ from tokenmill import machine
 from tokenmill.calibrate import engine_choice
 from tokenmill.encode import of_wanted_length
 from tokenmill.errors import RecipeError
-from tokenmill.executors.processes import WINDOW_PER_WORKER
+from tokenmill.executors.ledger import WINDOW_PER_WORKER
 from tokenmill.fetching import checked_budget
 from tokenmill.plan import Plan, Span, plan_units
 from tokenmill.recipe import Recipe, RunOptions, recipe_dtype, shuffle_kind_and_seed

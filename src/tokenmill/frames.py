@@ -35,3 +35,13 @@ def read_frames(
     while head := file.read(16):
         n_documents, n_ids = np.frombuffer(head, dtype="<u8").tolist()
         yield np.fromfile(file, document, n_documents), np.fromfile(file, id_dtype, n_ids)
+
+
+def read_lengths(file: BinaryIO, document: np.dtype, id_dtype: np.dtype) -> npt.NDArray[np.integer]:
+    """The tokens of each document of all frames; their ids are passed over."""
+    lengths = [np.empty(0, dtype=np.uint32)]
+    while head := file.read(16):
+        n_documents, n_ids = np.frombuffer(head, dtype="<u8").tolist()
+        lengths.append(np.frombuffer(file.read(n_documents * document.itemsize), document)["length"])
+        file.seek(n_ids * id_dtype.itemsize, 1)
+    return np.concatenate(lengths)

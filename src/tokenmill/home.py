@@ -54,6 +54,15 @@ class Home(Protocol):
     def shard_sealed(self, shard: ShardReceipt) -> None:
         """The files of a shard are in the folder, and in the journal."""
 
+    def shard_there(self) -> None:
+        """A shard is in its place and in the journal: a station put it there."""
+
+    def bring(self, path: Path, n_bytes: int) -> None:
+        """Have a file of the work folder here that may be in the store only."""
+
+    def has(self, path: Path, n_bytes: int) -> bool:
+        """Whether a file of the work folder is there whole, here or in the store."""
+
     def settle(self, journal: Journal, on_wait: Callable[[], None] | None = None) -> None:
         """Take into the journal what has come to its place; with `on_wait`, wait until all of it has."""
 
@@ -98,6 +107,11 @@ class LocalHome:
     def begun(self) -> None: ...
     def check(self, journal: Journal) -> None: ...
     def shard_sealed(self, shard: ShardReceipt) -> None: ...
+    def shard_there(self) -> None: ...
+    def bring(self, path: Path, n_bytes: int) -> None: ...
+    def has(self, path: Path, n_bytes: int) -> bool:
+        return path.is_file() and path.stat().st_size == n_bytes
+
     def settle(self, journal: Journal, on_wait: Callable[[], None] | None = None) -> None: ...
     def publish(self) -> None: ...
     def discard(self, recipe: Recipe) -> None: ...

@@ -86,8 +86,7 @@ class InputHasher:
         for i, entry in enumerate(self._inputs):
             if i not in waiting:
                 self._hashes.append((i, self._thread.submit(self._hash, entry)))
-        listed = {i: entry.edges.partition("sha256:")[2] for i, entry in self._elsewhere.items()}
-        rest = [InputHashed(i, sha256) for i, sha256 in listed.items() if i not in self._done]
+        rest = [listed for listed in listed_digests(self._inputs) if listed.input not in self._done]
         return [*self._taken(len(self._hashes)), *rest]
 
     def stop(self) -> None:
@@ -99,8 +98,18 @@ class InputHasher:
         return [InputHashed(i, future.result()) for i, future in taken]
 
     def _hash(self, entry: Input) -> str:
-        digest = file_sha256(Path(entry.path), self._stopping)
-        status = Path(entry.path).stat()
-        if (status.st_size, status.st_mtime_ns) != (entry.size, entry.mtime_ns):
-            raise SourceError(f"`{entry.path}` changed while it was read", hint="run again when nobody writes it")
-        return digest
+        return input_sha256(entry, self._stopping)
+
+
+def listed_digests(inputs: tuple[Input, ...]) -> list[InputHashed]:
+    """What the listing says of the inputs that are elsewhere; an empty digest where it does not."""
+    return [InputHashed(i, entry.edges.partition("sha256:")[2]) for i, entry in enumerate(inputs) if entry.is_remote]
+
+
+def input_sha256(entry: Input, stopping: threading.Event | None = None) -> str:
+    """The digest of an input on this machine, if it is still what it was when the run was planned."""
+    digest = file_sha256(Path(entry.path), stopping)
+    status = Path(entry.path).stat()
+    if (status.st_size, status.st_mtime_ns) != (entry.size, entry.mtime_ns):
+        raise SourceError(f"`{entry.path}` changed while it was read", hint="run again when nobody writes it")
+    return digest

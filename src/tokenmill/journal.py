@@ -78,6 +78,8 @@ class State:
         match event:
             case UnitDone(receipt):
                 self.units[receipt.unit] = receipt  # one cut short by a limit comes behind the whole one
+                if receipt.n_checked is not None:
+                    self.n_checked[receipt.unit] = receipt.n_checked
             case ShardSealed(receipt):
                 self.shards.append(receipt)
             case Scattered():
@@ -102,22 +104,25 @@ class Journal:
         for event, end in read_events(path):
             self.state.add(event)
             n_bytes = end
+        # A shard that a station put is said to be there a line before it is said to be sealed.
+        self.state.n_shards_put = min(self.state.n_shards_put, len(self.state.shards))
         self._file = path.open("ab", buffering=0)
         self._file.truncate(n_bytes)
 
-    def record(self, event: Event) -> None:
-        """Put an event on disk, and only then into the state; raise if the folder is not ours any more."""
+    def record(self, event: Event, *more: Event) -> None:
+        """Put events on disk, and only then into the state; raise if the folder is not ours any more."""
         self._check()
         kind = event.__struct_config__.tag
         faults.point(f"{kind}.before-receipt")
-        line = journal_line(event)
+        line = b"".join(map(journal_line, (event, *more)))
         self._write(line[: len(line) // 2])
         faults.point(f"{kind}.half-receipt")
         self._write(line[len(line) // 2 :])
         faults.point(f"{kind}.receipt-written")
         os.fsync(self._file.fileno())
         faults.point(f"{kind}.receipt-synced")
-        self.state.add(event)
+        for one in (event, *more):
+            self.state.add(one)
 
     def _write(self, data: bytes) -> None:
         while data:  # a disk that is nearly full takes less than it is given

@@ -43,4 +43,4 @@ def output_files(out: Path, recipe: Recipe) -> list[Path]:
 def file_pattern(recipe: Recipe) -> re.Pattern[str]:
     """What shards of this recipe and their indexes are called, finished or not."""
     of_format = format_named(recipe.format).file_pattern(recipe)
-    return re.compile(rf"({of_format}|{INDEX}/\d{{6,}}\.arrow)({re.escape(TEMP_SUFFIX)})?")
+    return re.compile(rf"({of_format}|{INDEX}/\d{{6,}}\.arrow)((\.[0-9a-f]{{8}})?{re.escape(TEMP_SUFFIX)})?")

@@ -16,26 +16,21 @@ from pathlib import Path
 from typing import Literal
 
 from tokenmill import __version__
-from tokenmill.assemble import assemble
 from tokenmill.calibrate import EngineChoice, engine_choice
 from tokenmill.encode import Job, import_paths
 from tokenmill.errors import DataError, RecipeError, SourceError
-from tokenmill.executors import executor_named
-from tokenmill.fetching import DOWNLOADS, Fetcher
 from tokenmill.home import home_of
-from tokenmill.inputs import InputHasher
 from tokenmill.journal import UnitDone
 from tokenmill.manifest import Manifest, seal
-from tokenmill.plan import plan_units
+from tokenmill.means import LocalMeans, Means
+from tokenmill.plan import Unit, plan_units
 from tokenmill.progress import Progress
 from tokenmill.recipe import DocumentsBy, Eot, ExecutorName, Recipe, RunOptions, recipe_from_mapping
 from tokenmill.removal import discard_work
 from tokenmill.segments import UnitReceipt
 from tokenmill.sources.pins import pinned
 from tokenmill.space import check_space, space_error
-from tokenmill.tokenizers import Tokenizer
 from tokenmill.tokenizers.custom import CustomTokenizer, named_for
-from tokenmill.tokenizers.sampling import SampleChecker
 from tokenmill.workspace import Workspace, discard, workspace
 
 OnProgress = Callable[[Progress], None]
@@ -94,64 +89,44 @@ def carried_out(
     done = list(journal.state.units.values())
     n_units = next((receipt.unit + 1 for receipt in done if receipt.cut), len(plan.units))  # a limit falls there
     to_do = [unit for unit in plan.units[:n_units] if unit.index not in journal.state.units]
-    checker = None if engine.use_reference else SampleChecker(Tokenizer(recipe.tokenizer, recipe.pattern), space.work)
-    hasher = InputHasher(plan, journal.state.input_sha256)
-    downloads = out / DOWNLOADS if options.keep_downloads else space.work / DOWNLOADS
-    fetcher = Fetcher(plan, to_do, downloads, options.disk_budget, keep=options.keep_downloads)
-    progress.fetched = fetcher.fetched
-    encode = executor_named(options.executor)(job, to_do, options, progress, fetcher)
+    means = means_for(space, job, to_do, options, progress)
     try:
-        encoded = recorded(done, progress.watched(encode), space, checker, hasher, fetcher)
-        receipts, shards = assemble(encoded, plan, job, options, space.home, journal, progress, fetcher)
-        for checked in checker.finish() if checker else []:
-            journal.record(checked)
-        for hashed in fetcher.taken_hashes():
-            journal.record(hashed)
-        for hashed in hasher.finish():
-            journal.record(hashed)
+        receipts, shards = means.assemble(recorded(done, space, means))
+        for event in means.finish():
+            journal.record(event)
     finally:
-        encode.close()
-        fetcher.close()
-        hasher.stop()
-        if checker:
-            checker.stop()
+        means.close()
     space.home.settle(journal, progress.tick)
-    run = progress.record(checker.seconds if checker else 0.0)
-    manifest = seal(out, recipe, plan, engine, journal.state, receipts, shards, run)
+    manifest = seal(out, recipe, plan, engine, journal.state, receipts, shards, progress.record(means.check_seconds))
     space.home.publish()
     return manifest
 
 
-def recorded(
-    done: list[UnitReceipt],
-    fresh: Iterator[UnitReceipt],
-    space: Workspace,
-    checker: SampleChecker | None,
-    hasher: InputHasher,
-    fetcher: Fetcher,
-) -> Iterator[UnitReceipt]:
-    """Yield the receipts of units: those of the journal, and new ones as soon as they are in it.
+def means_for(space: Workspace, job: Job, to_do: list[Unit], options: RunOptions, progress: Progress) -> Means:
+    if options.executor != "ray":
+        return LocalMeans(space, job, to_do, options, progress)
+    from tokenmill.cluster.means import ClusterMeans
 
-    A sample of each unit is encoded again by the reference; an input is hashed when its last unit is done.
-    """
-    journal = space.journal
+    return ClusterMeans(space, job, to_do, options, progress)
 
-    def follow_up(receipt: UnitReceipt) -> None:
-        space.lock.check()
-        space.home.settle(journal)
-        for hashed in [*fetcher.taken_hashes(), *hasher.unit_done(receipt)]:
-            journal.record(hashed)
-        if checker and not receipt.cut and receipt.unit not in journal.state.n_checked:
-            for checked in checker.submit(receipt.unit):
-                journal.record(checked)
 
+def recorded(done: list[UnitReceipt], space: Workspace, means: Means) -> Iterator[UnitReceipt]:
+    """Yield the receipts of units: those of the journal, and new ones as soon as they are in it."""
     for receipt in done:
-        follow_up(receipt)
+        follow_up(receipt, space, means)
         yield receipt
-    for receipt in fresh:
-        journal.record(UnitDone(receipt))
-        follow_up(receipt)
-        yield receipt
+    for receipts in means.encoded():
+        space.journal.record(*map(UnitDone, receipts))
+        for receipt in receipts:
+            follow_up(receipt, space, means)
+            yield receipt
+
+
+def follow_up(receipt: UnitReceipt, space: Workspace, means: Means) -> None:
+    space.lock.check()
+    space.home.settle(space.journal)
+    for event in means.follow_up(receipt):
+        space.journal.record(event)
 
 
 def prepare(
@@ -180,6 +155,7 @@ def prepare(
     on_bad_document: Literal["fail", "skip"] = "fail",
     workers: int | None = None,
     executor: ExecutorName = "processes",
+    ray_address: str | None = None,
     on_progress: OnProgress | None = None,
 ) -> Manifest:
     """Turn text into training shards: the same as `tokenmill prepare`, option for option.
@@ -215,4 +191,5 @@ def prepare(
     }
     fields |= {key: value for key, value in (("version", version), ("text_column", text_column)) if value is not None}
     recipe = recipe_from_mapping(fields, where="the call of prepare")
-    return prepare_recipe(recipe, out, RunOptions(workers=workers, executor=executor), on_progress)
+    options = RunOptions(workers=workers, executor=executor, ray_address=ray_address)
+    return prepare_recipe(recipe, out, options, on_progress)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -20,6 +21,18 @@ MAX_SAMPLES = 200
 SAMPLE_SECONDS = 0.1  # at first; twice as long each time that there are too many
 
 
+@dataclass
+class NodeRecord:
+    """What a node of a cluster has done."""
+
+    host: str
+    n_units: int = 0
+    n_shards: int = 0
+
+    def facts(self) -> dict[str, Any]:
+        return {"host": self.host, "units": self.n_units, "shards": self.n_shards}
+
+
 class Progress:
     """The state of a run, which any thread may read.
 
@@ -33,8 +46,9 @@ class Progress:
         self.n_files = len(plan.inputs)
         self.n_units = len(plan.units)
         self.n_planned_bytes = plan.n_bytes
-        most = {"processes": self.n_units, "inline": 1, "datasets": options.n_workers}[options.executor]
+        most = {"processes": self.n_units, "inline": 1}.get(options.executor, options.n_workers)
         self.n_workers = min(options.n_workers, most)
+        self.nodes: dict[str, NodeRecord] = {}  # of a cluster
         self.receipts: list[UnitReceipt] = []
         self.shards = list(state.shards)
         self.mishaps: list[tuple[float, Mishap]] = []
@@ -81,9 +95,12 @@ class Progress:
             self._waited_seconds += perf_counter() - began
             if receipt is None:
                 return
-            self._add(receipt)
-            self._changed()
+            self.count(receipt)
             yield receipt
+
+    def count(self, receipt: UnitReceipt) -> None:
+        self._add(receipt)
+        self._changed()
 
     def _changed(self) -> None:
         if not self._samples or self.elapsed_seconds >= self._samples[-1].seconds + self._sample_seconds:
@@ -194,6 +211,7 @@ class Progress:
             "eta_seconds": None if eta is None else round(eta, 1),
             "binding": self.binding,
             **self.fetched_facts(),
+            **({"nodes": {name: node.facts() for name, node in list(self.nodes.items())}} if self.nodes else {}),
         }
 
     def fetched_facts(self) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from tokenmill.sources.catalog import corpus_source, is_corpus, with_corpora
 from tokenmill.storage.addresses import is_address, normalized
 
 Eot = Literal["first", "last", "none"]
-ExecutorName = Literal["processes", "inline", "datasets"]
+ExecutorName = Literal["processes", "inline", "datasets", "ray"]
 DocumentsBy = Literal["auto", "separator", "file", "line", "paragraph"]
 
 
@@ -104,7 +104,9 @@ class RunOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """How a run is carried out. Nothing here may change one byte of the output."""
 
     workers: int | None = None  # None: one for each core this process may use, within its CPU quota
-    executor: ExecutorName = "processes"  # who encodes: worker processes, this process, or `datasets.map`
+    # Who encodes: worker processes, this process, `datasets.map`, or a Ray cluster, which writes the shards too.
+    executor: ExecutorName = "processes"
+    ray_address: str | None = None  # of the cluster; None: RAY_ADDRESS, or a session of this machine
     unit_bytes: int | None = None  # text in a unit; None: from the listing
     # Text in one call of the engine: small enough to stay in cache, large enough to make the call's cost vanish.
     batch_bytes: int = 5_000_000
@@ -125,6 +127,8 @@ class RunOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
                 raise RecipeError(f"{name} must be at least 1, not {value}")
         if self.stall_seconds <= 0:
             raise RecipeError(f"stall_seconds must be more than 0, not {self.stall_seconds}")
+        if self.ray_address is not None and self.executor != "ray":
+            raise RecipeError("an address of Ray is given, and Ray is not the executor", hint="pass `--executor ray`")
         if self.executor not in (names := get_args(ExecutorName)):
             raise RecipeError(f"unknown executor `{self.executor}`", hint=f"choose one of {', '.join(names)}")
 

@@ -63,6 +63,7 @@ class UnitReceipt(msgspec.Struct, frozen=True):
     cut: bool = False  # encoded a second time, up to where a limit of the recipe falls
     excluded: tuple[Exclusion, ...] = ()
     by_reference: tuple[tuple[int, int], ...] = ()  # span and row of documents that killed the fast engine
+    n_checked: int | None = None  # documents that the reference encoded too, where the worker had them checked itself
 
     @property
     def n_tokens(self) -> int:

@@ -178,6 +178,23 @@ class StoreHome:
 
         self._uploads.add(put)
 
+    def shard_there(self) -> None:
+        self._put_part()
+
+    def bring(self, path: Path, n_bytes: int) -> None:
+        if path.is_file():
+            return
+        name = path.relative_to(self.folder).as_posix()
+        data = objects.get(self.at(name), n_bytes)
+        if data is None:
+            raise OutputError(f"`{self.at(name)}` is missing", hint=f"delete `{self}`")
+        write_whole(path, data, "segment")
+
+    def has(self, path: Path, n_bytes: int) -> bool:
+        if path.is_file():
+            return path.stat().st_size == n_bytes
+        return self._sizes.get(path.relative_to(self.folder).as_posix()) == n_bytes
+
     def settle(self, journal: Journal, on_wait: Callable[[], None] | None = None) -> None:
         assert self._lease is not None
         assert self._uploads is not None

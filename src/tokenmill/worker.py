@@ -147,15 +147,21 @@ def serve(requests: Iterator[bytes], out: BinaryIO, notebook: Notebook) -> None:
             answer: Message = Done(receipt)
         except BrokenPipeError:
             raise
-        except TokenmillError as error:
-            answer = Failed(error.message, error=type(error).__name__, hint=error.hint)
-        except MemoryError as error:
-            answer = Failed(str(error), out_of_memory=True)
-        except OSError as error:  # a full disk, most likely
-            answer = Failed(error.strerror or str(error), errno=error.errno, filename=error.filename)
-        except BaseException:  # a panic in a Rust library is no Exception
-            answer = Failed(traceback.format_exc())
+        except BaseException as error:  # a panic in a Rust library is no Exception
+            answer = failure(error)
         send(answer)
+
+
+def failure(error: BaseException) -> Failed:
+    """An error as it crosses to whoever asked."""
+    match error:
+        case TokenmillError():
+            return Failed(error.message, error=type(error).__name__, hint=error.hint)
+        case MemoryError():
+            return Failed(str(error), out_of_memory=True)
+        case OSError():  # a full disk, most likely
+            return Failed(error.strerror or str(error), errno=error.errno, filename=error.filename)
+    return Failed("".join(traceback.format_exception(error)))
 
 
 if __name__ == "__main__":

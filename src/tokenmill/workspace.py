@@ -130,7 +130,7 @@ def workspace(home: Home, recipe: Recipe, plan: Plan, *, retry_excluded: bool = 
         (work / "units").mkdir(exist_ok=True)
         journal = Journal(work / JOURNAL, lock.check)
         if resumed:
-            drop_leftovers(out, recipe, journal.state, retry_excluded=retry_excluded)
+            drop_leftovers(home, recipe, journal.state, retry_excluded=retry_excluded)
             home.check(journal)
         yield Workspace(home, out, work, recipe, plan, journal, lock, resumed)
     except OSError as error:
@@ -187,8 +187,9 @@ def plan_record(plan: Plan) -> PlanRecord:
     return PlanRecord(__version__, plan.unit_bytes, len(plan.units), digest, plan.inputs)
 
 
-def drop_leftovers(out: Path, recipe: Recipe, state: State, *, retry_excluded: bool) -> None:
+def drop_leftovers(home: Home, recipe: Recipe, state: State, *, retry_excluded: bool) -> None:
     """Check what the journal promises, forget what is lost, and remove what was never finished."""
+    out = home.folder
     for file in (file for shard in state.shards[state.n_shards_put :] for file in shard.files):
         if not is_whole(out, file):
             message = f"`{file.file}` of the unfinished `{out}` is missing or damaged"
@@ -196,7 +197,7 @@ def drop_leftovers(out: Path, recipe: Recipe, state: State, *, retry_excluded: b
     depends_on_all = recipe.shuffle != "none" or isinstance(recipe.val, float)
     settled = state.scattered is not None or (depends_on_all and bool(state.shards))
     shuffled = recipe.shuffle != "none"
-    for unit in units_to_do_again(out / WORK, state, shuffled, retry_excluded=retry_excluded and not settled):
+    for unit in units_to_do_again(home, state, shuffled, retry_excluded=retry_excluded and not settled):
         del state.units[unit]
     sealed = {out / file.file for shard in state.shards for file in shard.files}
     for path in [*output_files(out, recipe), *(out / WORK / "units").glob(f"*{TEMP_SUFFIX}")]:
@@ -204,7 +205,7 @@ def drop_leftovers(out: Path, recipe: Recipe, state: State, *, retry_excluded: b
             path.unlink()
 
 
-def units_to_do_again(work: Path, state: State, shuffled: bool, *, retry_excluded: bool) -> list[int]:
+def units_to_do_again(home: Home, state: State, shuffled: bool, *, retry_excluded: bool) -> list[int]:
     """Units whose segment is still needed, and is not there or not whole: after a crash of the machine, say.
 
     And those with documents in quarantine, where these are to be tried again and no token of the unit is in a shard:
@@ -222,8 +223,7 @@ def units_to_do_again(work: Path, state: State, shuffled: bool, *, retry_exclude
             in_order = not shuffled or n_scattered  # else the shards are made of buckets that are lost
             if unit < n_scattered or (in_order and n_tokens <= n_tokens_sealed and n_documents <= n_documents_sealed):
                 continue
-        path = segment_path(work, unit, cut=receipt.cut)
-        whole = path.exists() and path.stat().st_size == receipt.n_segment_bytes
+        whole = home.has(segment_path(home.folder / WORK, unit, cut=receipt.cut), receipt.n_segment_bytes)
         if not whole or (retry_excluded and receipt.excluded and not in_shards):
             again.append(unit)
     return again

@@ -104,10 +104,17 @@ def pace(progress: Progress) -> list[str]:
         f"{count(progress.n_tokens)} tokens",
         f"{size(new_bytes / elapsed)}/s",
         *downloads,
+        *([nodes_line(progress)] if progress.nodes else []),
         *([f"{progress.binding} binds"] if progress.binding else []),
         f"{count(new_tokens / elapsed)} tokens/s",
         f"{size(progress.n_text_bytes)} of text",
     ]
+
+
+def nodes_line(progress: Progress) -> str:
+    """The nodes of a cluster, and how many units the busiest and the idlest have done."""
+    done = [node.n_units for node in list(progress.nodes.values())]
+    return f"{plural(len(done), 'node')}, {min(done):,} to {max(done):,} units each"
 
 
 def fitting(parts: list[str], width: int) -> str:

@@ -27,6 +27,17 @@ if TYPE_CHECKING:
 @click.command(short_help="Text into training shards.")
 @recipe_options
 @click.option(
+    "--executor",
+    type=click.Choice(["processes", "inline", "ray"]),
+    default="processes",
+    help="Who works: processes of this machine, this process alone, or a Ray cluster.  [default: processes]",
+)
+@click.option(
+    "--ray-address",
+    metavar="ADDRESS",
+    help="The cluster: `auto`, HOST:PORT or ray://HOST:PORT.  [default: RAY_ADDRESS, or Ray on this machine alone]",
+)
+@click.option(
     "--stall-seconds",
     type=click.FloatRange(min=0, min_open=True),
     default=300.0,
@@ -55,6 +66,8 @@ def prepare(
     keep_downloads: bool,
     scratch_budget: str | None,
     scratch: str | None,
+    executor: Any,
+    ray_address: str | None,
     stall_seconds: float,
     allow_excluded: bool,
     retry_excluded: bool,
@@ -89,6 +102,8 @@ def prepare(
         keep_downloads,
         scratch_budget,
         scratch,
+        executor=executor,
+        ray_address=ray_address,
         stall_seconds=stall_seconds,
         retry_excluded=retry_excluded,
     )

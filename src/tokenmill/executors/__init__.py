@@ -2,6 +2,8 @@
 
 inline      this process, one unit after another
 processes   worker processes on this machine
+datasets    the processes of `datasets.map`
+ray         stations on a Ray cluster, which write shards too (cluster/)
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 class Mishap(NamedTuple):
     """Something went wrong and the run goes on: what, and what happens next, in one line."""
 
-    kind: Literal["death", "stall", "memory"]
+    kind: Literal["death", "stall", "memory", "node"]
     what: str
 
 

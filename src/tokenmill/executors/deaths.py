@@ -22,6 +22,17 @@ TRIES_BETWEEN_BATCHES = 3
 OUT_OF_MEMORY_WORDS = ("memory allocation of", "MemoryError", "std::bad_alloc")
 
 
+class Death(msgspec.Struct, frozen=True, tag=True):
+    """How a worker ended in the middle of a unit."""
+
+    pid: int
+    how: str
+    words: str  # its last ones
+    note: Note | None  # of what it was at
+    stalled: bool = False
+    out_of_memory: bool = False
+
+
 @dataclass
 class Trouble:
     """What is known of a unit whose workers died."""

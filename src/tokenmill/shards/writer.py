@@ -7,7 +7,8 @@ arrived.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
@@ -85,11 +86,13 @@ class ShardSequence:
         inputs: Sequence[str],
         sealed: Iterable[ShardReceipt],
         on_shard: Callable[[ShardReceipt], None],
+        n_elsewhere: Mapping[Split, int] | None = None,
     ) -> None:
         self.recipe, self.dtype, self.out, self.inputs, self.on_shard = recipe, dtype, out, inputs, on_shard
         self.cut = format_named(recipe.format).cut
         self.sample_tokens = recipe.sequence_length or 1
         self.receipts = list(sealed)  # those of the run that this one goes on with come first
+        self.n_elsewhere = Counter(n_elsewhere)  # shards before these that others write, by split
         self.shard: _OpenShard | None = None
         self.rule: SplitRule | None = None
         # What is not written yet: documents without a token, which begin where the next token will be, or tokens that
@@ -149,9 +152,9 @@ class ShardSequence:
 
     def next_shard(self) -> None:
         self.seal()
-        number = len(self.receipts)
+        number = len(self.receipts) + self.n_elsewhere.total()
         split: Split = ("val" if number == 0 else "train") if self.rule == "by shard" else self.rule or "train"
-        n_before = sum(receipt.split == split for receipt in self.receipts)
+        n_before = self.n_elsewhere[split] + sum(receipt.split == split for receipt in self.receipts)
         self.shard = _OpenShard(self.recipe, self.dtype, self.out, Place(split, number, n_before), self.inputs)
 
     def seal(self, n_dropped_tokens: int = 0, n_dropped_documents: int = 0, *, ends_cut: bool = False) -> None:
@@ -183,24 +186,9 @@ class ShardSequence:
     def finish(self) -> list[ShardReceipt]:
         """Seal the last shard, and refuse an output without anything to train on."""
         if self.rule == "by shard" and not self.receipts:
-            n_tokens = self.shard.n_tokens if self.shard else 0
-            raise RecipeError(
-                f"`val shard` needs two shards, and {n_tokens:,} tokens fill only one of {self.recipe.shard_tokens:,}",
-                hint="pass fewer `--shard-tokens`, or `--val 0.01`, or `--val none`",
-            )
+            raise only_one_shard(self.shard.n_tokens if self.shard else 0, self.recipe)
         self.end_shard()
-        if not any(receipt.split == "train" for receipt in self.receipts):
-            n_documents = sum(receipt.n_documents for receipt in self.receipts)
-            if n_documents == 0:
-                hint = "do filters or limits leave anything? `tokenmill plan` tells how many documents there are"
-                raise RecipeError("nothing to train on: no document with a token is left", hint=hint)
-            if n_documents == 1:
-                hint = "plain text without a separator is one document: pass `--separator` or `--documents line`"
-                raise RecipeError("nothing to train on: the corpus is one document, and val takes it", hint=hint)
-            raise RecipeError(
-                f"nothing to train on: the corpus has {n_documents:,} documents with tokens, and val takes all of them",
-                hint="pass a smaller `--val`, or `--val none`",
-            )
+        refuse_nothing_to_train_on(self.receipts)
         return self.receipts
 
     def __enter__(self) -> Self:
@@ -211,3 +199,26 @@ class ShardSequence:
     ) -> None:
         if self.shard is not None:
             self.shard.abandon()
+
+
+def only_one_shard(n_tokens: int, recipe: Recipe) -> RecipeError:
+    return RecipeError(
+        f"`val shard` needs two shards, and {n_tokens:,} tokens fill only one of {recipe.shard_tokens:,}",
+        hint="pass fewer `--shard-tokens`, or `--val 0.01`, or `--val none`",
+    )
+
+
+def refuse_nothing_to_train_on(shards: Sequence[ShardReceipt]) -> None:
+    if any(shard.split == "train" for shard in shards):
+        return
+    n_documents = sum(shard.n_documents for shard in shards)
+    if n_documents == 0:
+        hint = "do filters or limits leave anything? `tokenmill plan` tells how many documents there are"
+        raise RecipeError("nothing to train on: no document with a token is left", hint=hint)
+    if n_documents == 1:
+        hint = "plain text without a separator is one document: pass `--separator` or `--documents line`"
+        raise RecipeError("nothing to train on: the corpus is one document, and val takes it", hint=hint)
+    raise RecipeError(
+        f"nothing to train on: the corpus has {n_documents:,} documents with tokens, and val takes all of them",
+        hint="pass a smaller `--val`, or `--val none`",
+    )

@@ -13,6 +13,8 @@ from typing import Any, BinaryIO
 from tokenmill import faults
 
 TEMP_SUFFIX = ".partial"
+# A variable that goes into temp names, for processes that may write the same file at the same time as others.
+TEMP_TAG = "TOKENMILL_TEMP_TAG"
 READ_BYTES = 1 << 22
 
 
@@ -24,7 +26,7 @@ class PartialFile:
 
     def __init__(self, path: Path, role: str, *, hashed: bool = True) -> None:
         self.path, self.role = path, role
-        self.temp_path = path.with_name(path.name + TEMP_SUFFIX)
+        self.temp_path = path.with_name(path.name + os.environ.get(TEMP_TAG, "") + TEMP_SUFFIX)
         self.n_bytes = 0
         self._hash: Any = hashlib.sha256() if hashed else None
         self._file: BinaryIO = self.temp_path.open("wb", buffering=0)

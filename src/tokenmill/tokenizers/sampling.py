@@ -13,6 +13,7 @@ import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -56,6 +57,11 @@ class SampleWriter:
         for i in sorted(chosen):
             self._texts.append(documents.texts[i].as_py())
             self._ids.append(tokens.ids[ends[i] - tokens.doc_lengths[i] : ends[i]].astype(np.uint32))
+
+    def n_equal(self, tokenizer: Tokenizer, out: Path) -> int:
+        """Encode the sample again here and now; return how many documents were compared."""
+        pairs = zip(self._texts, self._ids, strict=True)
+        return sum(is_compared(tokenizer, text, ids, out) for text, ids in pairs)
 
     def write(self, path: Path) -> None:
         offsets = np.cumsum([0, *map(len, self._ids)], dtype=np.int64)
@@ -104,25 +110,31 @@ class SampleChecker:
         for row in rows:
             if self._stopping.is_set():
                 return 0
-            try:
-                right = self._tokenizer.reference.encode_one(row["text"])
-            except NOT_THE_DOCUMENT:
-                raise
-            except BaseException:  # a panic in a Rust library: there is nothing to compare with
-                right = None
-            if right is not None and not np.array_equal(row["ids"], right):
-                raise self._difference(row["text"])
-            n_checked += right is not None
+            n_checked += is_compared(self._tokenizer, row["text"], row["ids"], self._work.parent)
         self.seconds += time.thread_time() - began
         return n_checked
 
-    def _difference(self, text: str) -> ExactnessError:
-        path = self._work.parent / MISMATCH_FILE
-        path.write_bytes(text.encode())
-        pattern = ["--pattern", self._tokenizer.pattern] if self._tokenizer.pattern else []
-        command = ["tokenmill", "tokenizers", "--tokenizer", self._tokenizer.name, *pattern, "--compare", str(path)]
-        return ExactnessError(
-            f"{self._tokenizer.engine.name} and {self._tokenizer.reference.name} give different ids for a document"
-            f"\n  it is saved in `{path}`",
-            hint=f"`{shlex.join(command)}` shows the difference; please report it",
-        )
+
+def is_compared(tokenizer: Tokenizer, text: str, ids: Any, out: Path) -> bool:
+    """Encode a document with the reference; say so if it finds other ids, and return whether it could be asked."""
+    try:
+        right = tokenizer.reference.encode_one(text)
+    except NOT_THE_DOCUMENT:
+        raise
+    except BaseException:  # a panic in a Rust library: there is nothing to compare with
+        return False
+    if not np.array_equal(ids, right):
+        raise difference(tokenizer, text, out)
+    return True
+
+
+def difference(tokenizer: Tokenizer, text: str, out: Path) -> ExactnessError:
+    path = out / MISMATCH_FILE
+    path.write_bytes(text.encode())
+    pattern = ["--pattern", tokenizer.pattern] if tokenizer.pattern else []
+    command = ["tokenmill", "tokenizers", "--tokenizer", tokenizer.name, *pattern, "--compare", str(path)]
+    return ExactnessError(
+        f"{tokenizer.engine.name} and {tokenizer.reference.name} give different ids for a document"
+        f"\n  it is saved in `{path}`",
+        hint=f"`{shlex.join(command)}` shows the difference; please report it",
+    )

@@ -1,0 +1,305 @@
+"""The driver's side: hand tasks to stations, take results, and cope with what goes wrong. Knows nothing of Ray.
+
+A station gets one task at a time, and the next when it has answered. One that is lost (its process, its node) is
+started anew by whoever runs the stations, and its task goes to another at once. When nothing is left to begin, idle
+stations take a second copy of what is under way elsewhere: nobody waits for a slow node. Every task gives the same
+bytes however often it is done, so the first answer counts.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter, deque
+from collections.abc import Generator, Hashable
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from tokenmill.cluster.station import About, Encoded, Result, Written
+from tokenmill.errors import OutputError, SourceError, WorkerError
+from tokenmill.executors import EncodeProgress, Mishap
+from tokenmill.executors.deaths import Death
+from tokenmill.executors.ledger import Ledger
+from tokenmill.journal import InputHashed
+from tokenmill.progress import NodeRecord
+from tokenmill.segments import UnitReceipt
+from tokenmill.shards.receipts import ShardReceipt
+from tokenmill.worker import Done, Failed
+
+TURN_SECONDS = 0.2
+# A second copy of a task is begun when the first has taken so many times as long as others do, and so long at least.
+SLOW_TIMES, SLOW_SECONDS = 3.0, 2.0
+MAX_STARTS = 3
+START_SECONDS = 60.0  # until every node that was there at the beginning has said who it is
+
+
+class Ended(NamedTuple):
+    """What came of a task: the answer, or why there is none."""
+
+    station: Hashable
+    answer: bytes | None
+    lost: str = ""
+
+
+class Link(Protocol):
+    """Whoever runs the stations."""
+
+    def stations(self) -> list[Hashable]:
+        """All stations that there are or may yet be: those on nodes that come later too."""
+
+    def n_nodes(self) -> int:
+        """Nodes that could have a station now."""
+
+    def node_of(self, station: Hashable) -> str:
+        """The node where a station that has answered is."""
+
+    def submit(self, station: Hashable, kind: str, task: bytes) -> None:
+        """Have a station do something; it may not be there yet."""
+
+    def wait(self, seconds: float) -> list[Ended]:
+        """What has ended since, waiting a little if nothing has."""
+
+    def dismiss(self, station: Hashable) -> None:
+        """End a station for good."""
+
+    def close(self) -> None:
+        """End all stations, and wait until they have ended."""
+
+
+class Task(NamedTuple):
+    kind: str
+    key: Hashable  # by which it is known to be done
+    data: bytes
+    position: int  # of a unit in the ledger; the number of a shard
+
+
+@dataclass
+class _Hand:
+    """A station, and what it is at."""
+
+    ready: bool = False
+    task: Task | None = None
+    since: float = 0.0
+    node: str = ""
+    n_failed_starts: int = 0  # in a row
+
+
+@dataclass
+class Crew:
+    """The stations of a run, the tasks that are waiting, and the results not yet taken."""
+
+    link: Link
+    ledger: Ledger
+    progress: EncodeProgress
+    expected: About  # what the driver would say of itself
+    receipts: deque[UnitReceipt] = field(default_factory=deque)
+    shards: dict[int, ShardReceipt] = field(default_factory=dict)  # by their numbers
+    hashed: list[InputHashed] = field(default_factory=list)
+    nodes: dict[str, NodeRecord] = field(default_factory=dict)
+    _hands: dict[Hashable, _Hand] = field(default_factory=dict)
+    _waiting: deque[Task] = field(default_factory=deque)
+    _open: dict[Hashable, Task] = field(default_factory=dict)  # submitted or waiting, by key
+    _copies: Counter[Hashable] = field(default_factory=Counter)  # stations at each task
+    _seconds: dict[str, deque[float]] = field(default_factory=dict)
+    _began: float = field(default_factory=monotonic)
+
+    def encode(self) -> Generator[UnitReceipt]:
+        """Yield the receipts of all units of the ledger."""
+        while True:
+            while self.receipts:
+                yield self.receipts.popleft()
+            if self.ledger.is_over:
+                return
+            self.turn()
+
+    def add(self, task: Task) -> None:
+        """Have something done besides units; it comes before them."""
+        self._open[task.key] = task
+        self._waiting.append(task)
+
+    @property
+    def n_open(self) -> int:
+        """Tasks besides units that are not done."""
+        return len(self._open)
+
+    def turn(self) -> None:
+        """Hand out what can be handed out, and take what has ended."""
+        for station in self.link.stations():
+            if station not in self._hands:
+                self._hands[station] = _Hand()
+                self.link.submit(station, "about", str(station).encode())
+        if self.all_met():
+            for station, hand in self._hands.items():
+                if hand.ready and hand.task is None and (task := self._next()) is not None:
+                    self._hand_out(station, hand, task)
+        for ended in self.link.wait(TURN_SECONDS):
+            self._ended(ended)
+        self.progress.tick()
+
+    def all_met(self) -> bool:
+        """Whether work may begin: every node that is there has been looked at, or was given long enough."""
+        n_met = len({hand.node for hand in self._hands.values() if hand.ready})
+        if n_met and (self.nodes_worked or n_met >= self.link.n_nodes()):
+            return True
+        if monotonic() - self._began > START_SECONDS:
+            if not n_met:
+                raise WorkerError(
+                    f"no station of the cluster answered within {START_SECONDS:.0f} s",
+                    hint="has the cluster free CPUs, and is tokenmill installed on its nodes?",
+                )
+            return True
+        return False
+
+    @property
+    def nodes_worked(self) -> bool:
+        return any(node.n_units or node.n_shards for node in self.nodes.values())
+
+    def _next(self) -> Task | None:
+        if self._waiting:
+            return self._waiting.popleft()
+        if (position := self.ledger.next_position()) is not None:
+            return self._unit_task(position)
+        return self._copy_of_slow()
+
+    def _unit_task(self, position: int) -> Task:
+        request = self.ledger.request(position)
+        return Task("encode", ("unit", position), msgspec.json.encode(request), position)
+
+    def _copy_of_slow(self) -> Task | None:
+        """Something that another station has been at for long, and nobody else."""
+        slow: list[tuple[float, Task]] = []
+        for hand in self._hands.values():
+            if hand.task is not None and self._copies[hand.task.key] == 1:
+                usual = statistics.median(self._seconds.get(hand.task.kind) or [0.0])
+                if monotonic() - hand.since > max(SLOW_SECONDS, SLOW_TIMES * usual):
+                    slow.append((hand.since, hand.task))
+        return min(slow, key=lambda pair: pair[0])[1] if slow else None
+
+    def _hand_out(self, station: Hashable, hand: _Hand, task: Task) -> None:
+        hand.task, hand.since = task, monotonic()
+        self._copies[task.key] += 1
+        self.link.submit(station, task.kind, task.data)
+
+    def _ended(self, ended: Ended) -> None:
+        hand = self._hands[ended.station]
+        task, hand.task = hand.task, None
+        if ended.answer is None:
+            self._lost(ended, hand, task)
+            return
+        result: Result = msgspec.json.decode(ended.answer, type=Result)
+        if isinstance(result, About):
+            self._meet(ended.station, hand, result)
+            return
+        if task is None:  # the words of a station that went and came again
+            return
+        self._copies[task.key] -= 1
+        if self._is_done(task):
+            return
+        self._seconds.setdefault(task.kind, deque(maxlen=100)).append(monotonic() - hand.since)
+        if task.kind == "encode":
+            self._unit_ended(ended.station, hand, task, result)
+        else:
+            self._other_ended(hand, task, result)
+
+    def _is_done(self, task: Task) -> bool:
+        return self.ledger.is_finished(task.position) if task.kind == "encode" else task.key not in self._open
+
+    def _lost(self, ended: Ended, hand: _Hand, task: Task | None) -> None:
+        """A station is gone: look at it again when it is back, and give its task to another."""
+        hand.ready = False
+        if task is None:
+            self._failed_start(ended, hand)
+            return
+        self.link.submit(ended.station, "about", str(ended.station).encode())
+        self._copies[task.key] -= 1
+        if self._is_done(task):
+            return
+        what = f"unit {self.ledger.units[task.position].index}" if task.kind == "encode" else f"its {task.kind}"
+        self.progress.mishap(Mishap("node", f"a station on {hand.node} was lost; {what} goes to another"))
+        if self._copies[task.key] == 0:
+            if task.kind == "encode":
+                self.ledger.give_back(task.position)
+            else:
+                self._waiting.append(task)
+
+    def _failed_start(self, ended: Ended, hand: _Hand) -> None:
+        """A station did not come to say who it is; after some tries it will not come at all."""
+        hand.n_failed_starts += 1
+        if hand.n_failed_starts < MAX_STARTS:
+            self.link.submit(ended.station, "about", str(ended.station).encode())
+            return
+        if not self.nodes:
+            raise WorkerError(f"no station can be started: {ended.lost}", hint="is tokenmill installed on all nodes?")
+        self.progress.mishap(Mishap("node", f"a station cannot be started ({ended.lost}); the run goes on without it"))
+        self.link.dismiss(ended.station)
+        del self._hands[ended.station]
+
+    def _meet(self, station: Hashable, hand: _Hand, about: About) -> None:
+        """Look at what a station says of itself before it gets work."""
+        hand.node = self.link.node_of(station)
+        if problem := self._problem(hand.node, about):
+            if not self.nodes_worked:
+                raise problem
+            self.progress.mishap(Mishap("node", f"{problem}; it gets no work"))
+            self.link.dismiss(station)
+            del self._hands[station]
+            return
+        self.nodes.setdefault(hand.node, NodeRecord(about.host))
+        hand.ready, hand.n_failed_starts = True, 0
+
+    def _problem(self, node: str, about: About) -> Exception | None:
+        where = f"node {node} ({about.host})"
+        if not about.sees_out:
+            return OutputError(
+                f"{where} does not see the output: it is not on storage that all nodes share",
+                hint="pass a folder on a shared file system with `-o`, or an address in a store",
+            )
+        if about.missing_input is not None:
+            return SourceError(
+                f"{where} does not see the source `{about.missing_input}` as it is here",
+                hint="sources must be on storage that all nodes share, or at an address",
+            )
+        others = {name: about.versions.get(name, "none") for name in self.expected.versions}
+        different = [name for name, version in self.expected.versions.items() if others[name] != version]
+        if different:
+            lines = [f"  {name}: {others[name]} there, {self.expected.versions[name]} here" for name in different]
+            return OutputError("\n".join([f"{where} has other versions", *lines]), hint="install the same on all nodes")
+        return None
+
+    def _unit_ended(self, station: Hashable, hand: _Hand, task: Task, result: Result) -> None:
+        if isinstance(result, Failed):
+            raise result.as_error()
+        assert isinstance(result, Encoded)
+        self.hashed += result.hashed
+        match result.answer:
+            case Done(receipt):
+                self.ledger.finish(task.position)
+                self.nodes[hand.node].n_units += 1
+                self.receipts.append(receipt)
+            case Failed(out_of_memory=True):
+                what = f"a worker on {hand.node} could not get the memory it asked for"
+                self._fewer(station, self.ledger.with_fewer_workers(task.position, what))
+            case Failed() as failed:
+                raise failed.as_error()
+            case Death() as death:
+                self._fewer(station, self.ledger.after_death(task.position, death))
+
+    def _fewer(self, station: Hashable, mishap: Mishap) -> None:
+        """Say what happened; where memory was short, do without this station, if it is not the last one."""
+        self.progress.mishap(mishap)
+        if mishap.kind == "memory" and not self.ledger.n_deaths_alone:
+            self.link.dismiss(station)
+            del self._hands[station]
+
+    def _other_ended(self, hand: _Hand, task: Task, result: Result) -> None:
+        if isinstance(result, Failed):
+            raise result.as_error()
+        del self._open[task.key]
+        match result:
+            case Written(receipt):
+                self.nodes[hand.node].n_shards += 1
+                self.shards[task.position] = receipt
+            case InputHashed():
+                self.hashed.append(result)

@@ -1,0 +1,77 @@
+"""A shard task -> the shard, on whatever node has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from tokenmill.batches import TokenRun
+from tokenmill.cluster.tasks import ShardTask
+from tokenmill.recipe import Recipe, recipe_dtype, shard_dtype
+from tokenmill.segments import read_segment, segment_path
+from tokenmill.shards import Split
+from tokenmill.shards.receipts import ShardReceipt
+from tokenmill.shards.writer import ShardSequence, SplitRule
+
+RUN_BYTES = 64_000_000  # of tokens in memory at a time
+
+
+class _Full(Exception):  # noqa: N818 - nobody sees it
+    """The shard is sealed, and the next one is somebody else's."""
+
+
+def written_shard(task: ShardTask, recipe: Recipe, inputs: Sequence[str], out: Path, work: Path) -> ShardReceipt:
+    """Write one shard and its index into `out`, from the segments in `work`."""
+    sealed: list[ShardReceipt] = []
+
+    def on_shard(shard: ShardReceipt) -> None:
+        sealed.append(shard)
+        raise _Full
+
+    dtype = np.dtype(shard_dtype(recipe))
+    before: dict[Split, int] = {"val": task.n_val, "train": task.number - task.n_val}
+    with suppress(_Full), ShardSequence(recipe, dtype, out, inputs, [], on_shard, before) as sequence:
+        for rule, run, n_tokens_done in runs_of(task, recipe, work):
+            sequence.append(rule, run, n_tokens_done)
+        assert task.last, f"shard {task.number} ends before it is full"
+        sequence.end_shard()
+    return sealed[0]
+
+
+def runs_of(task: ShardTask, recipe: Recipe, work: Path) -> Iterator[tuple[SplitRule, TokenRun, int]]:
+    """Yield the runs of a shard with their split, and how many of their first tokens are in the shard before it."""
+    for run, n_tokens, n_documents in placed_runs(task, recipe, work):
+        edge = len(run)
+        if task.n_val_documents is not None:
+            edge = min(max(task.n_val_documents - n_documents, 0), len(run))
+        rest: SplitRule = "by shard" if task.n_val_documents is None else "val"
+        for rule, start, stop in ((rest, 0, edge), ("train", edge, len(run))):
+            documents = run.documents(start, stop)
+            first_token = n_tokens + int(run.doc_offsets[start])
+            if task.rule == "val" and rule == "train" and start < stop:
+                return
+            # What val holds is not train's, but for documents without a token, where val has nothing else.
+            foreign = task.rule == "train" and rule == "val" and task.start > 0
+            if start < stop and not foreign and reaches(documents, first_token, task.start):
+                yield rule, documents, min(max(task.start - first_token, 0), len(documents.ids))
+
+
+def reaches(documents: TokenRun, first_token: int, start: int) -> bool:
+    """Whether something of a run belongs to a shard that starts there: a token, or a document that begins there."""
+    last_begins = first_token + int(documents.doc_offsets[-2])
+    return first_token + len(documents.ids) > start or last_begins >= start
+
+
+def placed_runs(task: ShardTask, recipe: Recipe, work: Path) -> Iterator[tuple[TokenRun, int, int]]:
+    """Yield all runs of the stretches, each with the tokens and documents of the stream before it."""
+    n_tokens, n_documents = task.n_tokens_before, task.n_documents_before
+    dtype = np.dtype(recipe_dtype(recipe))
+    for stretch in task.stretches:
+        path = segment_path(work, stretch.receipt.unit, cut=stretch.receipt.cut)
+        for run in read_segment(path, stretch.receipt, stretch.unit, list(stretch.first_rows), dtype, RUN_BYTES):
+            yield run, n_tokens, n_documents
+            n_tokens += len(run.ids)
+            n_documents += len(run)

@@ -1,0 +1,114 @@
+"""Which units are to do, begun and done, and what is known of those whose workers died.
+
+No threads and no processes here: executors ask what is next, and say what came of it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Sequence
+
+from tokenmill import machine
+from tokenmill.care import Note
+from tokenmill.errors import WorkerError
+from tokenmill.executors import Mishap
+from tokenmill.executors.deaths import Death, Trouble, stall_limit
+from tokenmill.fetching import Supply
+from tokenmill.plan import Unit
+from tokenmill.worker import UnitRequest
+
+# How many units may lie between the first unfinished one and the last one begun, per worker. It bounds the
+# segments on disk when one unit takes long.
+WINDOW_PER_WORKER = 8
+
+
+class Ledger:
+    """The units of a run by their positions in `units`."""
+
+    def __init__(self, units: Sequence[Unit], supply: Supply, n_workers: int, *, use_reference: bool) -> None:
+        self.units, self.supply, self.use_reference = units, supply, use_reference
+        self.n_workers = n_workers
+        self.n_deaths_alone = 0  # for want of memory, of the last worker
+        self.n_begun = 0  # positions handed out so far
+        self.first_unfinished = 0
+        self._again: deque[int] = deque()  # positions whose worker died
+        self._finished: set[int] = set()  # those behind the first unfinished one
+        self._troubles: defaultdict[int, Trouble] = defaultdict(Trouble)
+
+    @property
+    def is_over(self) -> bool:
+        return self.first_unfinished == len(self.units)
+
+    @property
+    def waits_for_supply(self) -> bool:
+        """Whether a unit could be begun if its inputs were here."""
+        return self.n_begun < min(len(self.units), self.first_unfinished + WINDOW_PER_WORKER * self.n_workers)
+
+    def next_position(self) -> int | None:
+        """The next unit to begin, if it is not too far ahead of the first unfinished one and its inputs are here.
+
+        A unit that comes again has them: they stay until it is done.
+        """
+        if self._again:
+            return self._again.popleft()
+        if self.waits_for_supply and self.supply.paths(self.units[self.n_begun]) is not None:
+            self.n_begun += 1
+            return self.n_begun - 1
+        return None
+
+    def request(self, position: int) -> UnitRequest:
+        unit = self.units[position]
+        return UnitRequest(unit, self._troubles[position].care, self.supply.paths(unit) or {})
+
+    def is_finished(self, position: int) -> bool:
+        return position < self.first_unfinished or position in self._finished
+
+    def finish(self, position: int) -> None:
+        self._troubles.pop(position, None)
+        self._finished.add(position)
+        while self.first_unfinished in self._finished:
+            self._finished.remove(self.first_unfinished)
+            self.first_unfinished += 1
+
+    def give_back(self, position: int) -> None:
+        self._again.append(position)
+
+    def after_death(self, position: int, death: Death) -> Mishap:
+        """Take a worker's death into account, give the unit back, and say what happens next; raise if nothing can."""
+        unit = self.units[position].index
+        what = f"worker {death.pid} died in unit {unit}: {death.how}"
+        if death.out_of_memory:
+            return self.with_fewer_workers(position, f"{what}, out of memory")
+        trouble = self._troubles[position]
+        then = trouble.blame(death.note, death.how, use_reference=self.use_reference)
+        if trouble.hopeless:
+            raise WorkerError(
+                f"{what}; the third time while it was reading or writing"
+                + (f"\n  {death.words}" if death.words else ""),
+                hint="run the same command again to go on from here; `tokenmill doctor` looks at the machine",
+            )
+        self.give_back(position)
+        return Mishap("stall" if death.stalled else "death", f"{what}; {then}")
+
+    def with_fewer_workers(self, position: int, what: str) -> Mishap:
+        """Give the unit back and count one worker less, so that the others fit; the last one cannot be taken out.
+
+        It may try once more alone: the kernel may have taken it together with those that were too many.
+        """
+        alone = self.n_workers == 1
+        self.n_workers -= not alone
+        self.n_deaths_alone += alone
+        if self.n_deaths_alone > 1:
+            limit = machine.memory_limit()
+            room = f"{limit / 1e9:.1f} GB are allowed here" if limit else "this machine has no more"
+            raise WorkerError(
+                f"{what}, and there is no other worker to take out; one worker and its parent need about"
+                f" {(machine.PARENT_BYTES + machine.WORKER_MAX_BYTES) / 1e9:.1f} GB, and {room}",
+                hint="run the same command again with more memory: it goes on from here",
+            )
+        self.give_back(position)
+        return Mishap("memory", f"{what}; the run goes on with {self.n_workers}")
+
+    def stall_limit(self, position: int, seconds: float, note: Note | None) -> float:
+        """How long the worker of a unit may go without a sign."""
+        return stall_limit(seconds, note, self._troubles[position])
