@@ -1,4 +1,4 @@
-"""The driver's side of a cluster, with stations that are made up: who gets what, and what is said when it goes wrong."""
+"""The driver's side of a cluster, with stations that are made up: who gets what, and what is said of mishaps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tokenmill.cluster.crew import Crew, Ended, Task
 from tokenmill.cluster.station import About, Encoded, Written
 from tokenmill.errors import OutputError, SourceError, WorkerError
 from tokenmill.executors.deaths import Death
-from tokenmill.executors.ledger import Ledger
+from tokenmill.executors.ledger import LedgerByFile
 from tokenmill.fetching import AllHere
 from tokenmill.plan import Span, Unit
 from tokenmill.segments import SpanReceipt, StageSeconds, UnitReceipt
@@ -91,9 +91,9 @@ def receipt(unit: int) -> UnitReceipt:
     return UnitReceipt(unit, (SpanReceipt(1, 1, 10, 40),), {}, 0, StageSeconds(0, 0, 0), 1)
 
 
-def crew_of(link: MadeUp, n_units: int) -> Crew:
-    units = [Unit(i, (Span(0, i, i + 1, 1),)) for i in range(n_units)]
-    return Crew(link, Ledger(units, AllHere(), len(link.names), use_reference=False), Heard(), HERE)
+def crew_of(link: MadeUp, n_units: int, n_in_file: int = 1000) -> Crew:
+    units = [Unit(i, (Span(i // n_in_file, i, i + 1, 1),)) for i in range(n_units)]
+    return Crew(link, LedgerByFile(units, AllHere(), len(link.names), use_reference=False), Heard(), HERE)
 
 
 def units_done(crew: Crew) -> list[int]:
@@ -200,3 +200,13 @@ def test_no_station_can_be_started():
     link.submit = lambda station, kind, task: link.answers.append(Ended(station, None, "No module named tokenmill"))
     with pytest.raises(WorkerError, match="No module named tokenmill"):
         units_done(crew_of(link, 1))
+
+
+def test_the_units_of_a_file_go_to_one_node_as_long_as_there_are_files():
+    link = MadeUp(3)
+    assert units_done(crew_of(link, 60, n_in_file=10)) == list(range(60))
+    nodes_of = [set() for _ in range(6)]
+    for station, kind, task in link.asked:
+        if kind == "encode":
+            nodes_of[msgspec.json.decode(task, type=UnitRequest).unit.index // 10].add(station)
+    assert sum(len(nodes) == 1 for nodes in nodes_of) >= 3

@@ -132,7 +132,7 @@ class Crew:
                 self.link.submit(station, "about", str(station).encode())
         if self.all_met():
             for station, hand in self._hands.items():
-                if hand.ready and hand.task is None and (task := self._next()) is not None:
+                if hand.ready and hand.task is None and (task := self._next(hand.node)) is not None:
                     self._hand_out(station, hand, task)
         for ended in self.link.wait(TURN_SECONDS):
             self._ended(ended)
@@ -156,10 +156,10 @@ class Crew:
     def nodes_worked(self) -> bool:
         return any(node.n_units or node.n_shards for node in self.nodes.values())
 
-    def _next(self) -> Task | None:
+    def _next(self, node: str) -> Task | None:
         if self._waiting:
             return self._waiting.popleft()
-        if (position := self.ledger.next_position()) is not None:
+        if (position := self.ledger.next_position(node)) is not None:
             return self._unit_task(position)
         return self._copy_of_slow()
 

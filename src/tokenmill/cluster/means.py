@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.assemble import in_unit_order, limited, n_val_documents, noted, refuse_a_broken_tokenizer
+from tokenmill.assemble import assemble, in_unit_order, limited, n_val_documents, noted, refuse_a_broken_tokenizer
 from tokenmill.cluster.crew import Crew, Task
 from tokenmill.cluster.cutting import shard_tasks
 from tokenmill.cluster.ray_link import RayLink
@@ -19,7 +19,7 @@ from tokenmill.cluster.reach import FolderReach, Reach, StoreReach
 from tokenmill.cluster.station import About, StationJob, segment_name, versions
 from tokenmill.cluster.tasks import UnitStretch
 from tokenmill.encode import Job
-from tokenmill.executors.ledger import Ledger
+from tokenmill.executors.ledger import LedgerByFile
 from tokenmill.fetching import DOWNLOADS, AllHere, Fetcher
 from tokenmill.frames import read_lengths
 from tokenmill.home import LocalHome
@@ -53,7 +53,7 @@ class ClusterMeans:
         out = str(space.out.absolute()) if isinstance(space.home, LocalHome) else str(space.home)
         self.link = RayLink(options.ray_address, options.workers, out, self._job_name)
         n_workers = options.workers or self.link.n_cpus()
-        ledger = Ledger(to_do, AllHere(), n_workers, use_reference=job.use_reference)
+        ledger = LedgerByFile(to_do, AllHere(), n_workers, use_reference=job.use_reference)
         here = About("", 0, sees_out=True, missing_input=None, versions=versions(job))
         self.crew = Crew(self.link, ledger, progress, here)
         progress.nodes = self.crew.nodes
@@ -92,8 +92,11 @@ class ClusterMeans:
         return [hashed for hashed in dict.fromkeys(taken) if hashed.input not in known]
 
     def assemble(self, receipts: Iterator[UnitReceipt]) -> Assembled:
-        used: list[UnitReceipt] = []
         recipe, plan, journal = self.job.recipe, self.space.plan, self.space.journal
+        if recipe.shuffle != "none":
+            home, progress = self.space.home, self.progress
+            return assemble(receipts, plan, self.job, self.options, home, journal, progress, self.fetcher)
+        used: list[UnitReceipt] = []
         in_order = limited(in_unit_order(receipts), plan, self.job, self.dtype, journal, self.fetcher, self.bring)
         stream: Iterable[UnitReceipt] = noted(in_order, used)
         n_documents = None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Sequence
+from itertools import groupby
 
 from tokenmill import machine
 from tokenmill.care import Note
@@ -31,7 +32,7 @@ class Ledger:
         self.n_deaths_alone = 0  # for want of memory, of the last worker
         self.n_begun = 0  # positions handed out so far
         self.first_unfinished = 0
-        self._again: deque[int] = deque()  # positions whose worker died
+        self.again: deque[int] = deque()  # positions whose worker died
         self._finished: set[int] = set()  # those behind the first unfinished one
         self._troubles: defaultdict[int, Trouble] = defaultdict(Trouble)
 
@@ -44,13 +45,13 @@ class Ledger:
         """Whether a unit could be begun if its inputs were here."""
         return self.n_begun < min(len(self.units), self.first_unfinished + WINDOW_PER_WORKER * self.n_workers)
 
-    def next_position(self) -> int | None:
+    def next_position(self, node: str = "") -> int | None:
         """The next unit to begin, if it is not too far ahead of the first unfinished one and its inputs are here.
 
         A unit that comes again has them: they stay until it is done.
         """
-        if self._again:
-            return self._again.popleft()
+        if self.again:
+            return self.again.popleft()
         if self.waits_for_supply and self.supply.paths(self.units[self.n_begun]) is not None:
             self.n_begun += 1
             return self.n_begun - 1
@@ -71,7 +72,7 @@ class Ledger:
             self.first_unfinished += 1
 
     def give_back(self, position: int) -> None:
-        self._again.append(position)
+        self.again.append(position)
 
     def after_death(self, position: int, death: Death) -> Mishap:
         """Take a worker's death into account, give the unit back, and say what happens next; raise if nothing can."""
@@ -112,3 +113,27 @@ class Ledger:
     def stall_limit(self, position: int, seconds: float, note: Note | None) -> float:
         """How long the worker of a unit may go without a sign."""
         return stall_limit(seconds, note, self._troubles[position])
+
+
+class LedgerByFile(Ledger):
+    """For several nodes: the units of a file go to one of them, which so reads, or fetches, the file once.
+
+    When no file is left that nobody has begun with, nodes help others with theirs.
+    """
+
+    def __init__(self, units: Sequence[Unit], supply: Supply, n_workers: int, *, use_reference: bool) -> None:
+        super().__init__(units, supply, n_workers, use_reference=use_reference)
+        by_file = groupby(range(len(units)), key=lambda position: units[position].spans[0].input)
+        self._files = deque(deque(positions) for _, positions in by_file)
+        self._own: defaultdict[str, deque[int]] = defaultdict(deque)
+
+    def next_position(self, node: str = "") -> int | None:
+        if self.again:
+            return self.again.popleft()
+        own = self._own[node]
+        if not own and self._files:
+            own = self._own[node] = self._files.popleft()
+        if own:
+            return own.popleft()
+        most = max(self._own.values(), key=len)
+        return most.popleft() if most else None
