@@ -10,7 +10,7 @@ OUT/.work/            an unfinished run; gone when it is done
     plan.json         from which files, and how they are cut
     journal           what is done: every receipt
     lock              who works on it
-    units/ buckets/   segments of units, buckets of a shuffle
+    units/ scattered/ segments of units, groups of a shuffle
     workers/          what each worker is at, and its last words
 """
 
