@@ -12,11 +12,19 @@ import pytest
 from tokenmill.batches import Tokens
 from tokenmill.cluster.cutting import shard_tasks
 from tokenmill.cluster.shards import written_shard
-from tokenmill.cluster.tasks import ShardTask, UnitStretch
+from tokenmill.cluster.tasks import ShardTask
 from tokenmill.errors import RecipeError
 from tokenmill.plan import Span, Unit
 from tokenmill.recipe import Recipe
-from tokenmill.segments import SpanReceipt, StageSeconds, UnitReceipt, read_segment, segment_path, write_batch
+from tokenmill.segments import (
+    Segment,
+    SpanReceipt,
+    StageSeconds,
+    UnitReceipt,
+    segment_path,
+    segment_runs,
+    write_batch,
+)
 from tokenmill.shards.receipts import ShardReceipt
 from tokenmill.shards.writer import ShardSequence
 
@@ -27,7 +35,7 @@ def recipe_of(format_name: str, shard_tokens: int | None, val: float | int | str
     return recipe.resolve()
 
 
-def corpus(work: Path, seed: int) -> list[UnitStretch]:
+def corpus(work: Path, seed: int) -> list[Segment]:
     """Segments with documents of all lengths, none at all too, and what a run knows of them."""
     rng = random.Random(seed)  # noqa: S311 - nothing to guess
     (work / "units").mkdir(parents=True)
@@ -43,31 +51,34 @@ def corpus(work: Path, seed: int) -> list[UnitStretch]:
                 write_batch(file, Tokens(ids, np.array(lengths, dtype=np.int64)), rows)
         span = SpanReceipt(len(lengths), len(lengths), sum(lengths), 10 * sum(lengths))
         receipt = UnitReceipt(i, (span,), {}, 0, StageSeconds(0, 0, 0), path.stat().st_size)
-        stretches.append(UnitStretch(Unit(i, (Span(0, i, i + 1, 10),)), receipt, (n_rows,)))
+        stretches.append(Segment(Unit(i, (Span(0, i, i + 1, 10),)), receipt, (n_rows,)))
         n_rows += len(lengths)
     return stretches
 
 
-def segment_runs(stretch: UnitStretch, work: Path):
-    path = segment_path(work, stretch.unit.index)
-    return read_segment(path, stretch.receipt, stretch.unit, list(stretch.first_rows), np.dtype("<u2"), 2**20)
+def runs_in(segment: Segment, work: Path):
+    return segment_runs(segment, work, np.dtype("<u2"), 2**20)
+
+
+def no_group(group: int):
+    raise AssertionError("there are no groups")
 
 
 def lengths_in(work: Path):
-    def lengths(stretch: UnitStretch) -> np.ndarray:
-        runs = [run.doc_lengths for run in segment_runs(stretch, work)]
+    def lengths(stretch: Segment) -> np.ndarray:
+        runs = [run.doc_lengths for run in runs_in(stretch, work)]
         return np.concatenate([np.empty(0, np.int64), *runs])
 
     return lengths
 
 
-def in_one_go(recipe: Recipe, stretches: list[UnitStretch], n_val: int | None, work: Path, out: Path):
+def in_one_go(recipe: Recipe, stretches: list[Segment], n_val: int | None, work: Path, out: Path):
     """What one process writes, going through all tokens."""
     dtype = np.dtype("<u2" if recipe.format != "mds" else "<u4")
     with ShardSequence(recipe, dtype, out, ["x"], [], lambda shard: None) as sequence:
         n_documents = 0
         for stretch in stretches:
-            for run in segment_runs(stretch, work):
+            for run in runs_in(stretch, work):
                 edge = 0 if n_val is None else min(max(n_val - n_documents, 0), len(run))
                 if edge:
                     sequence.append("val", run.documents(0, edge))
@@ -77,11 +88,11 @@ def in_one_go(recipe: Recipe, stretches: list[UnitStretch], n_val: int | None, w
         return sequence.finish()
 
 
-def one_by_one(recipe: Recipe, stretches: list[UnitStretch], n_val: int | None, work: Path, out: Path):
+def one_by_one(recipe: Recipe, stretches: list[Segment], n_val: int | None, work: Path, out: Path):
     """The same shards, each from its own task, the last one first."""
     tasks = list(shard_tasks(stretches, recipe, n_val, lengths_in(work)))
     crossed = [msgspec.json.decode(msgspec.json.encode(task), type=ShardTask) for task in tasks]
-    return [written_shard(task, recipe, ["x"], out, work) for task in reversed(crossed)][::-1]
+    return [written_shard(task, recipe, ["x"], out, work, no_group) for task in reversed(crossed)][::-1]
 
 
 @pytest.mark.parametrize("format_name", ["llmc", "npy", "datatrove", "megatron", "mds"])

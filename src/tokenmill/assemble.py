@@ -1,9 +1,9 @@
 """Segments, in order -> shards of the format.
 
-The output is one stream of tokens, cut into shards. It comes in stretches, a file each: the segments of the units in
-their order, or the buckets of a shuffle. The counts of every stretch are known before it is read, so a run that goes
-on after a kill knows which stretches lie wholly in sealed shards: those are gone, and nobody needs them. A stretch is
-deleted when the last shard that uses it is sealed.
+The output is one stream of tokens, cut into shards. It comes in stretches: the segments of the units in their order,
+or the buckets of a shuffle. The counts of every stretch are known before it is read, so a run that goes on after a
+kill knows which stretches lie wholly in sealed shards: nobody needs them. A segment is deleted when the last shard
+that uses it is sealed; buckets lie across the files of all groups, which stay until the run is done.
 
 Without a shuffle this streams while later units are still being encoded. What depends on the number of documents (a
 permutation, a fraction as val) waits for the last unit.
@@ -12,11 +12,11 @@ permutation, a fraction as val) waits for the last unit.
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import BinaryIO, NamedTuple, Protocol
 
 import numpy as np
 
@@ -24,16 +24,24 @@ from tokenmill import faults
 from tokenmill.batches import TokenRun
 from tokenmill.care import Care, Place
 from tokenmill.encode import Job, encode_unit
-from tokenmill.errors import DataError
+from tokenmill.errors import DataError, OutputError
 from tokenmill.fetching import Supply
 from tokenmill.home import Home
-from tokenmill.journal import Journal, ShardSealed, UnitDone
-from tokenmill.plan import Plan, Unit
+from tokenmill.journal import Journal, Scattered, ShardSealed, UnitDone
+from tokenmill.plan import Plan
 from tokenmill.recipe import Recipe, RunOptions, recipe_dtype, shard_dtype, shuffle_kind_and_seed
-from tokenmill.segments import Stretch, UnitReceipt, read_segment, segment_path
+from tokenmill.scatter import GroupReceipt, ScatterTask, bucket_stretches, pieces_path, scatter_tasks, scattered_here
+from tokenmill.segments import (
+    Segment,
+    Stretch,
+    UnitReceipt,
+    placed_segments,
+    read_segment,
+    segment_path,
+    segment_stretches,
+)
 from tokenmill.shards.receipts import ShardReceipt
 from tokenmill.shards.writer import ShardSequence, SplitRule
-from tokenmill.shuffle import Buckets, permutation
 
 
 class AssemblyProgress(Protocol):
@@ -70,16 +78,23 @@ def assemble(
         receipts = list(receipts)
         n_documents = sum(receipt.n_documents for receipt in receipts)
 
-    stretches = unit_stretches(receipts, plan, work, dtype, options.bucket_bytes, bring)
-    if kind != "none":
-        assert n_documents is not None
-        n_tokens = sum(receipt.n_tokens for receipt in receipts)
-        n_buckets = max(1, -(-n_tokens * dtype.itemsize // options.bucket_bytes))
-        if (scattered := journal.state.scattered) is not None:
-            n_buckets = len(scattered.bucket_bytes)
-        buckets = Buckets(Path(job.work), n_documents, n_buckets, dtype, journal)
-        buckets.fill(stretches, permutation(kind, n_documents, seed), progress.scattered)
-        stretches = buckets.stretches()
+    segments = placed_segments(receipts, plan)
+    if kind == "none":
+        stretches = segment_stretches(segments, work, dtype, options.bucket_bytes, bring)
+    else:
+        n_bytes = sum(receipt.n_tokens for receipt in receipts) * dtype.itemsize
+        n_buckets = len(journal.state.bucket_tokens) or max(1, -(-n_bytes // options.bucket_bytes))
+        tasks = scatter_tasks(segments, kind, seed, n_buckets, dtype)
+        scatter = partial(scattered_here, work, dtype, options.bucket_bytes, progress.scattered, bring)
+        scatter_groups(tasks, work, journal, scatter)
+
+        def open_group(group: int) -> BinaryIO:
+            path = pieces_path(work, group)
+            home.bring(path, journal.state.groups[group].n_bytes)
+            return path.open("rb")
+
+        counts = journal.state.bucket_documents, journal.state.bucket_tokens
+        stretches = bucket_stretches(open_group, len(tasks), *counts, dtype)
 
     sealed = Sealed(journal)
 
@@ -124,15 +139,14 @@ class Sealed:
         self.n_tokens = self.n_documents = 0
         for shard in journal.state.shards:
             self._count(shard)
-        self._needed: deque[tuple[int, int, Path]] = deque()  # where in the stream each stretch ends
+        self._needed: deque[tuple[int, int, Stretch]] = deque()  # where in the stream each stretch ends
 
     def add(self, shard: ShardReceipt) -> None:
         """Record a sealed shard, and delete the stretches that lie wholly before its end."""
         self._journal.record(ShardSealed(shard))
         self._count(shard)
         while self._needed and self.covers(*self._needed[0][:2]):
-            self._needed.popleft()[2].unlink(missing_ok=True)
-            faults.point("stretch.deleted")
+            delete_files(self._needed.popleft()[2].own_files, "stretch.deleted")
 
     def _count(self, shard: ShardReceipt) -> None:
         self.n_tokens += shard.n_tokens + shard.n_dropped_tokens
@@ -148,14 +162,14 @@ class Sealed:
         for stretch in stretches:
             ends = n_tokens + stretch.n_tokens, n_documents + stretch.n_documents
             if self.covers(*ends):
-                stretch.path.unlink(missing_ok=True)  # sealed and not deleted: the run was killed in between
+                delete_files(stretch.own_files, "stretch.deleted")  # sealed, and killed before they were deleted
             else:
-                self._needed.append((*ends, stretch.path))
+                self._needed.append((*ends, stretch))
                 for run in stretch.runs():
                     yield Placed(run, n_tokens, n_documents)
                     n_tokens += len(run.ids)
                     n_documents += len(run)
-                assert (n_tokens, n_documents) == ends, f"{stretch.path} does not hold what its receipt says"
+                assert (n_tokens, n_documents) == ends, f"{stretch} does not hold what its receipt says"
             n_tokens, n_documents = ends
 
 
@@ -218,35 +232,41 @@ def limited(
 
 def n_documents_within(n_tokens: int, receipt: UnitReceipt, plan: Plan, job: Job, dtype: np.dtype) -> int:
     """Return how many of the first documents of a unit have no more than `n_tokens` together."""
-    path, unit = segment_path(Path(job.work), receipt.unit), plan.units[receipt.unit]
-    runs = read_segment(path, receipt, unit, [0] * len(unit.spans), dtype, max_bytes=2**24)
-    lengths = np.concatenate([run.doc_lengths for run in runs])
+    segment = Segment(plan.units[receipt.unit], receipt, (0,) * len(receipt.spans))
+    lengths = np.concatenate([run.doc_lengths for run in read_segment(segment, Path(job.work), dtype)])
     return int(np.searchsorted(np.cumsum(lengths), n_tokens, side="right"))
 
 
-def unit_stretches(
-    receipts: Iterable[UnitReceipt],
-    plan: Plan,
+def delete_files(paths: Iterable[Path], point: str = "segment.deleted") -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)
+        faults.point(point)
+
+
+def scatter_groups(
+    tasks: list[ScatterTask],
     work: Path,
-    dtype: np.dtype,
-    max_bytes: int,
-    bring: Callable[[UnitReceipt], None] = lambda receipt: None,
-) -> Iterator[Stretch]:
-    """The corpus in its own order: a segment for each unit."""
+    journal: Journal,
+    run: Callable[[list[ScatterTask]], Iterable[GroupReceipt]],
+    delete: Callable[[Iterable[Path]], None] = delete_files,
+) -> None:
+    """Have the groups scattered that are not yet. `run` may do them in any order, and one of them twice.
 
-    def runs(receipt: UnitReceipt, path: Path, unit: Unit, first_rows: list[int]) -> Iterator[TokenRun]:
-        bring(receipt)
-        return read_segment(path, receipt, unit, first_rows, dtype, max_bytes)
-
-    n_rows_before: Counter[int] = Counter()
-    for receipt in receipts:
-        unit = plan.units[receipt.unit]
-        first_rows = []
-        for span, span_receipt in zip(unit.spans, receipt.spans, strict=True):
-            first_rows.append(n_rows_before[span.input])
-            n_rows_before[span.input] += span_receipt.n_rows
-        path = segment_path(work, receipt.unit, cut=receipt.cut)
-        yield Stretch(path, receipt.n_tokens, receipt.n_documents, partial(runs, receipt, path, unit, first_rows))
+    The segments of a group are deleted when it is recorded.
+    """
+    done = journal.state.groups
+    if any(number >= len(tasks) or group.units != tasks[number].units for number, group in done.items()):
+        raise OutputError(
+            f"`{work.parent}` was begun by another version of tokenmill, which puts units into other groups",
+            hint="finish it with that version, or delete it",
+        )
+    to_do = [task for task in tasks if task.group not in done]
+    for number in done:
+        delete(tasks[number].paths(work))  # recorded and not deleted: killed in between
+    for receipt in run(to_do):
+        if receipt.group not in done:
+            journal.record(Scattered(receipt))
+            delete(tasks[receipt.group].paths(work))
 
 
 def split_runs(

@@ -5,7 +5,7 @@ Neither holds a Python object per document: a batch is a few large buffers, howe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -188,3 +188,24 @@ def joined(runs: list[TokenRun]) -> TokenRun:
         np.concatenate([run.doc_rows for run in runs]),
         np.concatenate([run.continued for run in runs]) if any(run.doc_continued is not None for run in runs) else None,
     )
+
+
+def joined_runs(runs: Iterable[TokenRun], max_bytes: int) -> Iterator[TokenRun]:
+    """The same documents in runs of about `max_bytes` of ids, however many there are."""
+    waiting: list[TokenRun] = []
+    n_bytes = 0
+    for run in runs:
+        waiting.append(run)
+        n_bytes += run.ids.nbytes
+        if n_bytes >= max_bytes:
+            yield taken(waiting)
+            n_bytes = 0
+    if waiting:
+        yield taken(waiting)
+
+
+def taken(runs: list[TokenRun]) -> TokenRun:
+    """One run of all these, which are let go: nobody holds the same documents twice."""
+    run = joined(runs)
+    runs.clear()
+    return run

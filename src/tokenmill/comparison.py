@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill import __version__
-from tokenmill.assemble import in_unit_order, unit_stretches
+from tokenmill.assemble import in_unit_order
 from tokenmill.batches import Documents, Tokens, text_array
 from tokenmill.encode import Beat, Job, import_paths, wanted_documents
 from tokenmill.errors import NetworkError, OutputError, SourceError, TokenmillError
@@ -25,6 +25,7 @@ from tokenmill.inspect import Document, Shards
 from tokenmill.manifest import InputRecord, Manifest
 from tokenmill.plan import Span, cut_spans, plan_units
 from tokenmill.recipe import Recipe, RunOptions, recipe_dtype, shuffle_kind_and_seed
+from tokenmill.segments import placed_segments, segment_runs
 from tokenmill.shuffle import permutation
 from tokenmill.sources import Input, input_at, remote_input, source_for
 from tokenmill.sources.parquet import row_counts
@@ -150,10 +151,9 @@ def full_problems(shards: Shards, workers: int | None, on_done: OnDone) -> Itera
         encode = executor_named("processes")(job, plan.units, RunOptions(workers=workers), _Silent(), fetcher)
         with closing(fetcher), closing(encode):
             dtype = np.dtype(recipe_dtype(recipe))
-            stretches = unit_stretches(in_unit_order(encode), plan, work, dtype, RUN_BYTES)
-            for unit, stretch in zip(plan.units, stretches, strict=False):
-                fetcher.release(unit)
-                for run in stretch.runs():
+            for segment in placed_segments(in_unit_order(encode), plan):
+                fetcher.release(segment.unit)
+                for run in segment_runs(segment, work, dtype, RUN_BYTES):
                     offsets = run.doc_offsets.tolist()
                     rows = zip(run.doc_inputs.tolist(), run.doc_rows.tolist(), strict=True)
                     for i, (index, row) in enumerate(rows):
@@ -170,7 +170,7 @@ def full_problems(shards: Shards, workers: int | None, on_done: OnDone) -> Itera
                             yield f"{place_of(document)} stands where `{plan.inputs[index].path}` row {row:,} belongs"
                         elif difference := first_difference(document, run.ids[offsets[i] : offsets[i + 1]]):
                             yield difference
-                stretch.path.unlink()
+                segment.path(work).unlink()
                 on_done(number, n_documents)
     if number != n_documents:
         yield f"the sources have {number:,} documents, the output {n_documents:,}"

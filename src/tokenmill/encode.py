@@ -123,7 +123,7 @@ class _UnitEncoder:
 
     def encode(self) -> UnitReceipt:
         path = segment_path(Path(self.job.work), self.unit.index, cut=self.cut)
-        with partial_file(path, "segment", hashed=False) as segment:
+        with partial_file(path, "segment", hashed=False, shared=True) as segment:
             spans = tuple(self.encode_span(i, span, segment) for i, span in enumerate(self.unit.spans))
             if self.sampled and not self.job.check_samples:
                 self.sample.write(sample_path(Path(self.job.work), self.unit.index))

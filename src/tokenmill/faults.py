@@ -9,7 +9,10 @@ from __future__ import annotations
 import os
 import signal
 
-_FILES = ("recipe", "plan", "segment", "quarantine", "index", "shard", "side", "closing", "skipped", "sums", "manifest")
+_FILES = (
+    "recipe", "plan", "segment", "pieces", "quarantine", "index", "shard", "side", "closing", "skipped", "sums",
+    "manifest",
+)  # fmt: skip
 _RECEIPTS = ("unit", "scattered", "shard", "input", "checked")
 
 # In about the order of a run. A point that is not listed here is a mistake, which a test finds.
@@ -23,8 +26,6 @@ POINTS = (
         for kind in _RECEIPTS
         for step in ("before-receipt", "half-receipt", "receipt-written", "receipt-synced")
     ),
-    "buckets.written",
-    "buckets.synced",
     "segment.deleted",
     "stretch.deleted",
     "quarantine.swept",

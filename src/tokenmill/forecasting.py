@@ -22,8 +22,8 @@ from tokenmill.executors.ledger import WINDOW_PER_WORKER
 from tokenmill.fetching import checked_budget
 from tokenmill.plan import Plan, Span, plan_units
 from tokenmill.recipe import Recipe, RunOptions, recipe_dtype, shuffle_kind_and_seed
+from tokenmill.scatter import GROUP_BYTES
 from tokenmill.shards import format_named
-from tokenmill.shuffle import COMMIT_BYTES
 from tokenmill.sources import Input, parquet, source_for
 from tokenmill.sources.pins import pinned
 from tokenmill.storage.addresses import is_address
@@ -248,19 +248,19 @@ def scratch_bytes(recipe: Recipe, plan: Plan, options: RunOptions, token_bytes: 
     if recipe.shard_tokens is None:
         return n_bytes + token_bytes
     shard_bytes = recipe.shard_tokens * np.dtype(recipe_dtype(recipe)).itemsize
-    return n_bytes + min(token_bytes, (MAX_WAITING + 2) * shard_bytes)
+    of_group = 0 if recipe.shuffle == "none" else GROUP_BYTES  # there twice, before the first shard
+    return n_bytes + min(token_bytes, max((MAX_WAITING + 2) * shard_bytes, of_group))
 
 
 def segment_bytes(recipe: Recipe, plan: Plan, options: RunOptions, token_bytes: int) -> int:
-    """What segments and buckets take at the most."""
-    kind, _ = shuffle_kind_and_seed(str(recipe.shuffle))
+    """What segments and buckets take at the most, beside an output of the same size."""
     if recipe.shard_tokens is None:  # one shard a split: all segments, or buckets, stay until it is sealed
         return token_bytes
-    shard_bytes = recipe.shard_tokens * np.dtype(recipe_dtype(recipe)).itemsize
-    if kind != "none":
-        return min(shard_bytes + options.bucket_bytes + COMMIT_BYTES, token_bytes)
+    if recipe.shuffle != "none":
+        return token_bytes  # every bucket is in the files of all groups, which stay until the last shard is sealed
     if isinstance(recipe.val, float):
         return token_bytes  # all segments stay until the number of documents is known
+    shard_bytes = recipe.shard_tokens * np.dtype(recipe_dtype(recipe)).itemsize
     n_units = min(len(plan.units), (WINDOW_PER_WORKER + 2) * options.n_workers)
     in_flight = token_bytes * n_units // len(plan.units)
     return min(shard_bytes + in_flight, token_bytes)

@@ -1,4 +1,4 @@
-"""Frames: how documents lie on disk between encoding and shards, in segments and in buckets.
+"""Frames: how documents lie on disk between encoding and shards, in segments and in the groups of a shuffle.
 
     offset      type           content
     0           uint64         D, the documents of the frame
@@ -45,3 +45,17 @@ def read_lengths(file: BinaryIO, document: np.dtype, id_dtype: np.dtype) -> npt.
         lengths.append(np.frombuffer(file.read(n_documents * document.itemsize), document)["length"])
         file.seek(n_ids * id_dtype.itemsize, 1)
     return np.concatenate(lengths)
+
+
+def read_frame_into(
+    file: BinaryIO, documents: npt.NDArray[np.void], ids: npt.NDArray[np.unsignedinteger]
+) -> tuple[int, int]:
+    """Read the next frame to the beginning of two arrays; return how many documents and ids were there for them."""
+    n_documents, n_ids = np.frombuffer(file.read(16), dtype="<u8").tolist()
+    return read_into(file, documents[:n_documents]), read_into(file, ids[:n_ids])
+
+
+def read_into(file: BinaryIO, array: npt.NDArray[Any]) -> int:
+    """Fill an array from a file; return how many of its items were there."""
+    n_bytes: int = file.readinto(array.view(np.uint8).data)  # type: ignore[attr-defined]
+    return n_bytes // array.itemsize

@@ -11,10 +11,13 @@ import os
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from tokenmill import faults
+from tokenmill.errors import OutputError
+from tokenmill.scatter import GroupReceipt
 from tokenmill.segments import UnitReceipt
 from tokenmill.shards.receipts import ShardReceipt
 
@@ -28,12 +31,9 @@ class ShardSealed(msgspec.Struct, frozen=True, tag="shard"):
 
 
 class Scattered(msgspec.Struct, frozen=True, tag="scattered"):
-    """So many units, from the first on, are in the buckets, which are this long; their segments may go."""
+    """A group of units is scattered, for a shuffle; their segments may go."""
 
-    n_units: int
-    bucket_bytes: tuple[int, ...]
-    bucket_documents: tuple[int, ...]
-    bucket_tokens: tuple[int, ...]
+    receipt: GroupReceipt
 
 
 class InputHashed(msgspec.Struct, frozen=True, tag="input"):
@@ -57,10 +57,17 @@ class ShardPut(msgspec.Struct, frozen=True, tag="put"):
 
 
 class ScratchLost(msgspec.Struct, frozen=True, tag="lost"):
-    """The scratch folder is gone, and with it segments, buckets and the shards that were not in the store yet."""
+    """The scratch folder is gone, and with it segments, groups and the shards that were not in the store yet."""
 
 
 Event = UnitDone | ShardSealed | Scattered | InputHashed | Checked | ShardPut | ScratchLost
+
+
+class ScatteredGroup(NamedTuple):
+    """What is kept in memory of the receipt of a group; its counts are added up."""
+
+    units: range
+    n_bytes: int
 
 
 class State:
@@ -69,7 +76,9 @@ class State:
     def __init__(self) -> None:
         self.units: dict[int, UnitReceipt] = {}
         self.shards: list[ShardReceipt] = []
-        self.scattered: Scattered | None = None
+        self.groups: dict[int, ScatteredGroup] = {}
+        self.bucket_documents: list[int] = []  # in all groups that are scattered
+        self.bucket_tokens: list[int] = []
         self.input_sha256: dict[int, str] = {}
         self.n_checked: dict[int, int] = {}
         self.n_shards_put = 0
@@ -82,8 +91,8 @@ class State:
                     self.n_checked[receipt.unit] = receipt.n_checked
             case ShardSealed(receipt):
                 self.shards.append(receipt)
-            case Scattered():
-                self.scattered = event
+            case Scattered(receipt):
+                self._add_group(receipt)
             case InputHashed(index, sha256):
                 self.input_sha256[index] = sha256
             case Checked(unit, n_documents):
@@ -92,7 +101,15 @@ class State:
                 self.n_shards_put = n_shards
             case ScratchLost():
                 del self.shards[self.n_shards_put :]
-                self.scattered = None
+                self.groups, self.bucket_documents, self.bucket_tokens = {}, [], []
+
+    def _add_group(self, receipt: GroupReceipt) -> None:
+        units = range(receipt.first_unit, receipt.first_unit + receipt.n_units)
+        self.groups[receipt.group] = ScatteredGroup(units, receipt.n_bytes)
+        none = [0] * len(receipt.bucket_tokens)
+        documents, tokens = self.bucket_documents or none, self.bucket_tokens or none
+        self.bucket_documents = [a + b for a, b in zip(documents, receipt.bucket_documents, strict=True)]
+        self.bucket_tokens = [a + b for a, b in zip(tokens, receipt.bucket_tokens, strict=True)]
 
 
 class Journal:
@@ -149,7 +166,18 @@ def read_events(path: Path) -> Iterator[tuple[Event, int]]:
             if not line.endswith(b"\n") or crc != b"%08x" % zlib.crc32(data):
                 return
             end += len(line)
-            yield msgspec.json.decode(data, type=Event), end
+            yield decoded_event(data, path), end
+
+
+def decoded_event(data: bytes, path: Path) -> Event:
+    try:
+        event: Event = msgspec.json.decode(data, type=Event)
+    except msgspec.ValidationError as error:  # the line is whole
+        raise OutputError(
+            f"`{path}` was written by another version of tokenmill: {error}",
+            hint=f"finish the run with that version, or delete `{path.parent.parent}`",
+        ) from None
+    return event
 
 
 def read_state(path: Path) -> State:

@@ -10,7 +10,7 @@ OUT/.work/            an unfinished run; gone when it is done
     plan.json         from which files, and how they are cut
     journal           what is done: every receipt
     lock              who works on it
-    units/ buckets/   segments of units, buckets of a shuffle
+    units/ scattered/ segments of units, groups of a shuffle
     workers/          what each worker is at, and its last words
 """
 
@@ -43,4 +43,4 @@ def output_files(out: Path, recipe: Recipe) -> list[Path]:
 def file_pattern(recipe: Recipe) -> re.Pattern[str]:
     """What shards of this recipe and their indexes are called, finished or not."""
     of_format = format_named(recipe.format).file_pattern(recipe)
-    return re.compile(rf"({of_format}|{INDEX}/\d{{6,}}\.arrow)((\.[0-9a-f]{{8}})?{re.escape(TEMP_SUFFIX)})?")
+    return re.compile(rf"({of_format}|{INDEX}/\d{{6,}}\.arrow)((\.[0-9a-f]{{16}})?{re.escape(TEMP_SUFFIX)})?")

@@ -2,7 +2,7 @@
 
     plan      list the inputs, cut them into units            plan.py, sources/
     encode    unit -> segment (token ids, document lengths)   encode.py in workers, executors/, tokenizers/
-    assemble  segments, in order -> shards of the format      assemble.py, shuffle.py, shards/
+    assemble  segments, in order -> shards of the format      assemble.py, scatter.py, shards/
     seal      receipts -> manifest and SHA256SUMS             manifest.py
 
 Every stage is a call in `prepare_recipe`, and a module of its own. What is done is in the journal (journal.py) before

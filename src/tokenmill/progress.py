@@ -73,6 +73,7 @@ class Progress:
         self.n_bytes_resumed, self.n_tokens_resumed = self._n_text_bytes, self._n_tokens
         self.fraction_resumed = self.fraction
         self._seconds = dict.fromkeys(self._seconds, 0.0)
+        self.n_scattered_tokens = sum(state.bucket_tokens)
         self.n_written_tokens = sum(shard.n_tokens for shard in state.shards)
         self._changed()
 

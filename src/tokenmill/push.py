@@ -90,7 +90,7 @@ def push_plan(out: Path, address: str) -> Plan:
     if manifest.skipped_list is not None:
         receipts.append(manifest.skipped_list)
     for file in receipts:
-        if not is_whole(out, file):
+        if not is_whole(out / file.file, file.n_bytes):
             message = f"`{file.file}` of `{out}` is missing, or not of the size that the manifest says"
             raise OutputError(message, hint=f"see what is wrong with `tokenmill verify {out}`")
     refuse_secrets(out, manifest)

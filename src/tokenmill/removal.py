@@ -42,7 +42,7 @@ def start_over(out: Path, recipe: Recipe) -> None:
 
 def discard_work(work: Path) -> None:
     faults.point("work.before-removal")
-    for name in ("units", "buckets", "workers", "downloads"):
+    for name in ("units", "scattered", "workers", "downloads"):
         shutil.rmtree(work / name, ignore_errors=True)
     for path in work.glob(f"*{TEMP_SUFFIX}"):
         path.unlink()

@@ -6,18 +6,20 @@ how many documents each span has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.batches import TokenRun, Tokens, joined
+from tokenmill.batches import TokenRun, Tokens, joined_runs
 from tokenmill.errors import DataError
 from tokenmill.frames import Writable, read_frames, write_frame
-from tokenmill.plan import Unit
+from tokenmill.plan import Plan, Unit
 
 QUARANTINE = "quarantine"  # the folder of the output with the documents that were left out
 # Rows count from the beginning of the span: where it begins in the file is not known while it is encoded.
@@ -96,38 +98,78 @@ def write_batch(file: Writable, tokens: Tokens, rows: npt.NDArray[np.uint32]) ->
     write_frame(file, documents, tokens.ids)
 
 
-def read_segment(
-    path: Path, receipt: UnitReceipt, unit: Unit, first_rows: list[int], dtype: np.dtype, max_bytes: int
-) -> Iterator[TokenRun]:
-    """Yield the documents of a segment in runs of about `max_bytes`, however large it is.
+class Segment(msgspec.Struct, frozen=True):
+    """The segment of a unit, and where its documents come from: all that is needed to read it."""
 
-    `first_rows` says for each span how many rows of its input came before.
-    """
-    runs: list[TokenRun] = []
-    n_bytes = 0
-    with path.open("rb") as file:
+    unit: Unit
+    receipt: UnitReceipt
+    first_rows: tuple[int, ...]  # for each span, how many rows of its input come before it
+
+    @property
+    def n_tokens(self) -> int:
+        return self.receipt.n_tokens
+
+    @property
+    def n_documents(self) -> int:
+        return self.receipt.n_documents
+
+    def path(self, work: Path) -> Path:
+        return segment_path(work, self.unit.index, cut=self.receipt.cut)
+
+
+def read_segment(segment: Segment, work: Path, dtype: np.dtype) -> Iterator[TokenRun]:
+    """Yield the documents of a segment in small runs, a frame each."""
+    with segment.path(work).open("rb") as file:
         frames = read_frames(file, DOCUMENT, dtype)
-        for span, span_receipt, first_row in zip(unit.spans, receipt.spans, first_rows, strict=True):
-            n_left = span_receipt.n_documents
+        for span, receipt, first_row in zip(segment.unit.spans, segment.receipt.spans, segment.first_rows, strict=True):
+            n_left = receipt.n_documents
             while n_left:
                 documents, ids = next(frames)
                 n_left -= len(documents)
                 lengths = documents["length"].astype(np.int64)
                 inputs = np.full(len(documents), span.input, dtype=np.uint32)
-                runs.append(TokenRun(ids, lengths, inputs, documents["row"].astype(np.uint64) + np.uint64(first_row)))
-                n_bytes += ids.nbytes
-                if n_bytes >= max_bytes:
-                    yield joined(runs)
-                    runs, n_bytes = [], 0
-    if runs:
-        yield joined(runs)
+                yield TokenRun(ids, lengths, inputs, documents["row"].astype(np.uint64) + np.uint64(first_row))
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A stretch of a stream of tokens that lies in one file, with its counts, known before it is read."""
+    """A stretch of a stream of tokens, with its counts, known before it is read."""
 
-    path: Path
+    own_files: tuple[Path, ...]  # those that hold it and nothing else
     n_tokens: int
     n_documents: int
     runs: Callable[[], Iterator[TokenRun]]
+
+
+def placed_segments(receipts: Iterable[UnitReceipt], plan: Plan) -> Iterator[Segment]:
+    """A segment for each unit, with the rows of its inputs that come before it."""
+    n_rows_before: Counter[int] = Counter()
+    for receipt in receipts:
+        unit = plan.units[receipt.unit]
+        first_rows = []
+        for span, span_receipt in zip(unit.spans, receipt.spans, strict=True):
+            first_rows.append(n_rows_before[span.input])
+            n_rows_before[span.input] += span_receipt.n_rows
+        yield Segment(unit, receipt, tuple(first_rows))
+
+
+def segment_stretches(
+    segments: Iterable[Segment],
+    work: Path,
+    dtype: np.dtype,
+    max_bytes: int,
+    bring: Callable[[UnitReceipt], None] = lambda receipt: None,
+) -> Iterator[Stretch]:
+    """The corpus in its own order: a stretch for each segment. `bring` has it on this machine."""
+
+    def runs_of(segment: Segment) -> Iterator[TokenRun]:
+        bring(segment.receipt)
+        return segment_runs(segment, work, dtype, max_bytes)
+
+    for segment in segments:
+        runs = partial(runs_of, segment)
+        yield Stretch((segment.path(work),), segment.receipt.n_tokens, segment.receipt.n_documents, runs)
+
+
+def segment_runs(segment: Segment, work: Path, dtype: np.dtype, max_bytes: int) -> Iterator[TokenRun]:
+    return joined_runs(read_segment(segment, work, dtype), max_bytes)

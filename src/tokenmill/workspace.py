@@ -25,9 +25,9 @@ from tokenmill.manifest import MANIFEST, SKIPPED, SUMS, Manifest, load_manifest
 from tokenmill.plan import Plan, plan_units
 from tokenmill.recipe import Recipe
 from tokenmill.removal import discard_output, discard_work, remove_empty
+from tokenmill.scatter import pieces_path
 from tokenmill.segments import QUARANTINE, segment_path
 from tokenmill.shards.index import INDEX
-from tokenmill.shards.receipts import FileReceipt
 from tokenmill.sources import Input
 from tokenmill.storage.addresses import Address
 from tokenmill.storage.local import TEMP_SUFFIX, write_whole
@@ -74,7 +74,7 @@ def finished_manifest(
     manifest = load_manifest(out)
     refuse_changes(out, manifest, recipe, None if of_parents else inputs)
     for file in (*(file for shard in manifest.shards for file in shard.files), *manifest.closing_files):
-        if not is_whole(out, file):
+        if not is_whole(out / file.file, file.n_bytes):
             message = f"`{file.file}` of `{out}` is missing or damaged"
             raise OutputError(message, hint="delete the folder and run again")
     return manifest
@@ -97,9 +97,8 @@ def begun_recipe(out: Path) -> Recipe | None:
     return None
 
 
-def is_whole(out: Path, file: FileReceipt) -> bool:
-    path = out / file.file
-    return path.is_file() and path.stat().st_size == file.n_bytes
+def is_whole(path: Path, n_bytes: int) -> bool:
+    return path.is_file() and path.stat().st_size == n_bytes
 
 
 @contextmanager
@@ -189,18 +188,21 @@ def plan_record(plan: Plan) -> PlanRecord:
 
 def drop_leftovers(home: Home, recipe: Recipe, state: State, *, retry_excluded: bool) -> None:
     """Check what the journal promises, forget what is lost, and remove what was never finished."""
-    out = home.folder
-    for file in (file for shard in state.shards[state.n_shards_put :] for file in shard.files):
-        if not is_whole(out, file):
-            message = f"`{file.file}` of the unfinished `{out}` is missing or damaged"
+    out, work = home.folder, home.folder / WORK
+    promised = {out / file.file: file.n_bytes for shard in state.shards[state.n_shards_put :] for file in shard.files}
+    promised |= {pieces_path(work, number): group.n_bytes for number, group in state.groups.items()}
+    for path, n_bytes in promised.items():
+        if not home.has(path, n_bytes):
+            message = f"`{path.relative_to(out)}` of the unfinished `{out}` is missing or damaged"
             raise OutputError(message, hint=f"delete `{out}`")
     depends_on_all = recipe.shuffle != "none" or isinstance(recipe.val, float)
-    settled = state.scattered is not None or (depends_on_all and bool(state.shards))
+    settled = bool(state.groups) or (depends_on_all and bool(state.shards))
     shuffled = recipe.shuffle != "none"
     for unit in units_to_do_again(home, state, shuffled, retry_excluded=retry_excluded and not settled):
         del state.units[unit]
     sealed = {out / file.file for shard in state.shards for file in shard.files}
-    for path in [*output_files(out, recipe), *(out / WORK / "units").glob(f"*{TEMP_SUFFIX}")]:
+    partial = [path for folder in ("units", "scattered") for path in (work / folder).glob(f"*{TEMP_SUFFIX}")]
+    for path in [*output_files(out, recipe), *partial]:
         if path not in sealed:
             path.unlink()
 
@@ -213,15 +215,16 @@ def units_to_do_again(home: Home, state: State, shuffled: bool, *, retry_exclude
     """
     n_tokens_sealed = sum(shard.n_tokens + shard.n_dropped_tokens for shard in state.shards)
     n_documents_sealed = sum(shard.n_documents + shard.n_dropped_documents for shard in state.shards)
-    n_scattered = state.scattered.n_units if state.scattered else 0
+    scattered = {unit for group in state.groups.values() for unit in group.units}
     n_tokens = n_documents = n_before = 0  # the units from the first on that are all done, and what they hold
     again = []
     for unit, receipt in sorted(state.units.items()):
+        if unit in scattered:
+            continue
         in_shards = unit == n_before and (n_tokens < n_tokens_sealed or n_documents < n_documents_sealed)
         if unit == n_before:
             n_before, n_tokens, n_documents = unit + 1, n_tokens + receipt.n_tokens, n_documents + receipt.n_documents
-            in_order = not shuffled or n_scattered  # else the shards are made of buckets that are lost
-            if unit < n_scattered or (in_order and n_tokens <= n_tokens_sealed and n_documents <= n_documents_sealed):
+            if not shuffled and n_tokens <= n_tokens_sealed and n_documents <= n_documents_sealed:
                 continue
         whole = home.has(segment_path(home.folder / WORK, unit, cut=receipt.cut), receipt.n_segment_bytes)
         if not whole or (retry_excluded and receipt.excluded and not in_shards):

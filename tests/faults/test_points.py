@@ -37,7 +37,7 @@ def scenarios(tmp_path_factory, forks):
     made = {}
     for name, recipe in recipes.items():
         spec = {"recipe": recipe, "options": SMALL, "env": {"FAULT": "exception always"}, "modules": [str(HERE)]}
-        spec["constants"] = {"tokenmill.shuffle.COMMIT_BYTES": 1000}
+        spec["constants"] = {"tokenmill.scatter.GROUP_BYTES": 1000}
         whole = folder / name
         ended = forks.run({**spec, "out": str(whole)})
         assert ended.code == (4 if name == "excluding" else 0), ended.said

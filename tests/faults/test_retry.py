@@ -22,7 +22,7 @@ def test_retry_of_an_unfinished_run_gives_the_bytes_with_or_without_the_document
     recipe = {"sources": [str(path)], "tokenizer": "words:Letters", "eot_token": "<end>", **RECIPES[name]}
     options = {"executor": "inline", "unit_bytes": 3_000, "bucket_bytes": 3_000}
     poisoned = {"recipe": recipe, "options": options, "modules": [str(HERE)], "env": {"FAULT": "exception always"}}
-    poisoned["constants"] = {"tokenmill.shuffle.COMMIT_BYTES": 2_000}
+    poisoned["constants"] = {"tokenmill.scatter.GROUP_BYTES": 2_000}
     healthy = {**poisoned, "env": {"FAULT": ""}, "options": {**options, "retry_excluded": True}}
     assert forks.run({**poisoned, "out": str(tmp_path / "without")}).code == 4
     assert forks.run({**healthy, "out": str(tmp_path / "with")}).code == 0

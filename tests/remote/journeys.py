@@ -31,7 +31,7 @@ QUICK = {
     "tokenmill.storage.remote.FIRST_WAIT_SECONDS": 0.01,
     "tokenmill.storage.remote.MAX_WAIT_SECONDS": 0.1,
     "tokenmill.storage.lease.SETTLE_SECONDS": 0.05,
-    "tokenmill.shuffle.COMMIT_BYTES": 4_000,
+    "tokenmill.scatter.GROUP_BYTES": 4_000,
 }
 
 

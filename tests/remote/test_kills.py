@@ -10,7 +10,7 @@ from tokenmill.faults import POINTS, REMOTE_POINTS
 
 # Of the other points those where the store and scratch may come to differ.
 LOCAL_POINTS = (
-    "lock.taken", "plan.renamed", "shard.renamed", "shard.receipt-synced", "scattered.receipt-synced",
+    "lock.taken", "plan.renamed", "shard.renamed", "shard.receipt-synced", "pieces.renamed", "scattered.receipt-synced",
     "manifest.renamed", "work.before-removal", "work.recipe.json-removed",
 )  # fmt: skip
 
@@ -38,7 +38,7 @@ def wanted(hub, journey, undisturbed):
 @pytest.mark.parametrize("lose", [False, True], ids=["scratch kept", "scratch lost"])
 @pytest.mark.parametrize("point", [*REMOTE_POINTS, *LOCAL_POINTS])
 def test_killed_between_two_steps_and_gone_on(point, lose, journey, wanted):
-    name = "shuffled" if point.startswith("scattered") else "streamed"
+    name = "shuffled" if point.startswith(("pieces", "scattered")) else "streamed"
     expected = wanted(name)
     ended = journey.run(RECIPES[name], fault=point)
     assert ended.code == -9, f"{point} was never reached: {ended.said}"

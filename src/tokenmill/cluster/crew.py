@@ -17,13 +17,14 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from tokenmill.cluster.station import About, Encoded, Result, Written
+from tokenmill.cluster.station import About, Encoded, Gathered, Result, Written
 from tokenmill.errors import OutputError, SourceError, WorkerError
 from tokenmill.executors import EncodeProgress, Mishap
 from tokenmill.executors.deaths import Death
 from tokenmill.executors.ledger import Ledger
 from tokenmill.journal import InputHashed
 from tokenmill.progress import NodeRecord
+from tokenmill.scatter import GroupReceipt
 from tokenmill.segments import UnitReceipt
 from tokenmill.shards.receipts import ShardReceipt
 from tokenmill.worker import Done, Failed
@@ -96,6 +97,7 @@ class Crew:
     expected: About  # what the driver would say of itself
     receipts: deque[UnitReceipt] = field(default_factory=deque)
     shards: dict[int, ShardReceipt] = field(default_factory=dict)  # by their numbers
+    groups: deque[GroupReceipt] = field(default_factory=deque)
     hashed: list[InputHashed] = field(default_factory=list)
     nodes: dict[str, NodeRecord] = field(default_factory=dict)
     _hands: dict[Hashable, _Hand] = field(default_factory=dict)
@@ -301,5 +303,7 @@ class Crew:
             case Written(receipt):
                 self.nodes[hand.node].n_shards += 1
                 self.shards[task.position] = receipt
+            case Gathered(receipt):
+                self.groups.append(receipt)
             case InputHashed():
                 self.hashed.append(result)

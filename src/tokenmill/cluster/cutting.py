@@ -14,41 +14,46 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.cluster.tasks import ShardTask, UnitStretch
+from tokenmill.cluster.tasks import ShardTask
 from tokenmill.recipe import Recipe
+from tokenmill.scatter import Bucket
+from tokenmill.segments import Segment
 from tokenmill.shards import format_named
 from tokenmill.shards.receipts import ShardReceipt
 from tokenmill.shards.writer import SplitRule, only_one_shard
 
-# The tokens of each document of a stretch, in order.
-Lengths = Callable[[UnitStretch], npt.NDArray[np.integer]]
+Held = Segment | Bucket  # what holds a stretch of the tokens
+# The tokens of each document of it, in order.
+Lengths = Callable[[Held], npt.NDArray[np.integer]]
 
 
 def shard_tasks(
-    stretches: Iterable[UnitStretch],
+    stretches: Iterable[Held],
     recipe: Recipe,
     n_val_documents: int | None,
     lengths: Lengths,
     sealed: Sequence[ShardReceipt] = (),
+    group_bytes: tuple[int, ...] = (),
 ) -> Iterator[ShardTask]:
     """Yield the shards of a run behind those that are sealed, each as soon as the stretches that hold it have come.
 
     `n_val_documents` of the stream are val; None: the first shard is.
     """
-    cutter = _Cutter(recipe, n_val_documents, lengths, sealed)
+    cutter = _Cutter(recipe, n_val_documents, lengths, sealed, group_bytes)
     for stretch in stretches:
         cutter.add(stretch)
         yield from cutter.full_shards()
     yield from cutter.rest()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Placed:
-    """A stretch, and how much of the stream comes before it."""
+    """A stretch, how much of the stream comes before it, and where each of its documents ends, once that was asked."""
 
-    stretch: UnitStretch
+    stretch: Held
     n_tokens: int
     n_documents: int
+    ends: npt.NDArray[np.int64] | None = None
 
     @property
     def end(self) -> int:
@@ -59,13 +64,18 @@ class _Cutter:
     """The stretches that are not in a shard yet, and where the next shard begins."""
 
     def __init__(
-        self, recipe: Recipe, n_val_documents: int | None, lengths: Lengths, sealed: Sequence[ShardReceipt]
+        self,
+        recipe: Recipe,
+        n_val_documents: int | None,
+        lengths: Lengths,
+        sealed: Sequence[ShardReceipt],
+        group_bytes: tuple[int, ...],
     ) -> None:
         self.recipe, self.n_val_documents, self.lengths = recipe, n_val_documents, lengths
+        self.group_bytes = group_bytes
         self.by_documents = format_named(recipe.format).cut == "documents"
         self.sample_tokens = recipe.sequence_length or 1
         self.placed: deque[_Placed] = deque()
-        self.ends: dict[int, npt.NDArray[np.int64]] = {}  # by unit: where in the stream each document ends
         self.n_tokens = self.n_documents = 0  # of all stretches so far
         self.start = sum(shard.n_tokens + shard.n_dropped_tokens for shard in sealed)  # of the next shard
         self.number, self.n_val_shards = len(sealed), sum(shard.split == "val" for shard in sealed)
@@ -73,7 +83,7 @@ class _Cutter:
         rest: SplitRule = "val" if n_documents < (n_val_documents or 0) else "train"
         self.rule = "by shard" if n_val_documents is None else rest
 
-    def add(self, stretch: UnitStretch) -> None:
+    def add(self, stretch: Held) -> None:
         placed = _Placed(stretch, self.n_tokens, self.n_documents)
         if placed.end >= self.start:
             self.placed.append(placed)
@@ -135,15 +145,15 @@ class _Cutter:
         return self.n_tokens
 
     def ends_in(self, placed: _Placed) -> npt.NDArray[np.int64]:
-        unit = placed.stretch.unit.index
-        if unit not in self.ends:
-            self.ends[unit] = placed.n_tokens + np.cumsum(self.lengths(placed.stretch), dtype=np.int64)
-        return self.ends[unit]
+        if placed.ends is None:
+            placed.ends = placed.n_tokens + np.cumsum(self.lengths(placed.stretch), dtype=np.int64)
+        return placed.ends
 
     def task(self, end: int, *, last: bool) -> ShardTask:
         """The next shard, which ends there; forget the stretches that lie wholly before its end."""
         needed = end if last else end + self.sample_tokens
         first = self.placed[0]
+        stretches = [placed.stretch for placed in self.placed if last or placed.n_tokens < needed]
         task = ShardTask(
             number=self.number,
             n_val=self.n_val_shards,
@@ -153,12 +163,14 @@ class _Cutter:
             n_tokens_before=first.n_tokens,
             n_documents_before=first.n_documents,
             n_val_documents=self.n_val_documents,
-            stretches=tuple(placed.stretch for placed in self.placed if last or placed.n_tokens < needed),
+            segments=tuple(one for one in stretches if isinstance(one, Segment)),
+            buckets=tuple(one for one in stretches if isinstance(one, Bucket)),
+            group_bytes=self.group_bytes,
         )
         self.start = end
         self.number += 1
         self.n_val_shards += self.rule == "val" or (self.rule == "by shard" and task.number == 0)
         # One that ends right there may hold documents without a token, which belong to what follows.
         while self.placed and self.placed[0].end < end:
-            self.ends.pop(self.placed.popleft().stretch.unit.index, None)
+            self.placed.popleft()
         return task

@@ -3,39 +3,47 @@
 from __future__ import annotations
 
 import secrets
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.assemble import assemble, in_unit_order, limited, n_val_documents, noted, refuse_a_broken_tokenizer
+from tokenmill.assemble import (
+    in_unit_order,
+    limited,
+    n_val_documents,
+    noted,
+    refuse_a_broken_tokenizer,
+    scatter_groups,
+)
 from tokenmill.cluster.crew import Crew, Task
-from tokenmill.cluster.cutting import shard_tasks
+from tokenmill.cluster.cutting import Held, shard_tasks
 from tokenmill.cluster.ray_link import RayLink
 from tokenmill.cluster.reach import FolderReach, Reach, StoreReach
-from tokenmill.cluster.station import About, StationJob, segment_name, versions
-from tokenmill.cluster.tasks import UnitStretch
+from tokenmill.cluster.sealer import Sealer
+from tokenmill.cluster.station import About, StationJob, group_name, segment_name, segment_sizes, versions
 from tokenmill.encode import Job
 from tokenmill.executors.ledger import LedgerByFile
 from tokenmill.fetching import DOWNLOADS, AllHere, Fetcher
 from tokenmill.frames import read_lengths
 from tokenmill.home import LocalHome
 from tokenmill.inputs import listed_digests
-from tokenmill.journal import Event, InputHashed, ShardPut, ShardSealed
+from tokenmill.journal import Event, InputHashed
 from tokenmill.layout import WORK
 from tokenmill.means import Assembled
 from tokenmill.plan import Unit
 from tokenmill.progress import Progress
-from tokenmill.recipe import RunOptions, recipe_dtype
-from tokenmill.segments import DOCUMENT, UnitReceipt
-from tokenmill.shards.receipts import ShardReceipt
+from tokenmill.recipe import RunOptions, recipe_dtype, shuffle_kind_and_seed
+from tokenmill.scatter import Bucket, GroupReceipt, ScatterTask, bucket_lengths, buckets, scatter_tasks
+from tokenmill.segments import DOCUMENT, Segment, UnitReceipt, placed_segments
 from tokenmill.shards.writer import refuse_nothing_to_train_on
 from tokenmill.workspace import Workspace
 
-MAX_SHARDS_AHEAD = 10_000  # handed out and not sealed: what the driver holds of them stays small
+MAX_OPEN = 10_000  # shards that are handed out and not sealed: what the driver holds of them stays small
 
 
 class ClusterMeans:
@@ -48,7 +56,8 @@ class ClusterMeans:
         self.reach = reach_of_driver(space)
         self._job_name = f"{WORK}/job-{secrets.token_hex(8)}"
         self.reach.leave(
-            self._job_name, msgspec.json.encode(StationJob(self.job, options.stall_seconds, options.disk_budget))
+            self._job_name,
+            msgspec.json.encode(StationJob(self.job, options.bucket_bytes, options.stall_seconds, options.disk_budget)),
         )
         out = str(space.out.absolute()) if isinstance(space.home, LocalHome) else str(space.home)
         self.link = RayLink(options.ray_address, options.workers, out, self._job_name)
@@ -93,51 +102,68 @@ class ClusterMeans:
 
     def assemble(self, receipts: Iterator[UnitReceipt]) -> Assembled:
         recipe, plan, journal = self.job.recipe, self.space.plan, self.space.journal
-        if recipe.shuffle != "none":
-            home, progress = self.space.home, self.progress
-            return assemble(receipts, plan, self.job, self.options, home, journal, progress, self.fetcher)
         used: list[UnitReceipt] = []
         in_order = limited(in_unit_order(receipts), plan, self.job, self.dtype, journal, self.fetcher, self.bring)
-        stream: Iterable[UnitReceipt] = noted(in_order, used)
-        n_documents = None
-        if isinstance(recipe.val, float):
+        stream: Iterable[UnitReceipt] = noted(self.cut_ones_sent(in_order), used)
+        shuffled, n_documents = recipe.shuffle != "none", None
+        if shuffled or isinstance(recipe.val, float):
             stream = list(stream)
             n_documents = sum(receipt.n_documents for receipt in stream)
         n_val = None if recipe.val == "shard" else n_val_documents(recipe, n_documents)
-        sealer = _Sealer(self)
-        stretches = sealer.noted(self.stretches(stream))
-        for task in shard_tasks(stretches, recipe, n_val, self.lengths, journal.state.shards):
+        segments, sealer = placed_segments(stream, plan), Sealer(self.crew, self.reach, self.space, self.progress)
+        stretches: Iterable[Held] = self.scattered(segments) if shuffled else sealer.noted(segments)
+        sizes = tuple(group.n_bytes for _, group in sorted(journal.state.groups.items()))
+        for task in shard_tasks(stretches, recipe, n_val, self.lengths, journal.state.shards, sizes):
             self.crew.add(Task("shard", ("shard", task.number), msgspec.json.encode(task), task.number))
             sealer.seal()
-            while self.crew.n_open > MAX_SHARDS_AHEAD:
-                self.turn(sealer)
+            while self.crew.n_open > MAX_OPEN:
+                sealer.turn()
         refuse_a_broken_tokenizer(used, recipe)
         while self.crew.n_open:
-            self.turn(sealer)
+            sealer.turn()
         refuse_nothing_to_train_on(journal.state.shards)
         return used, list(journal.state.shards)
 
-    def turn(self, sealer: _Sealer) -> None:
-        self.crew.turn()
-        sealer.seal()
+    def scattered(self, segments: Iterator[Segment]) -> list[Bucket]:
+        """Have all documents sorted by where the shuffle puts them; return the buckets of the output, in order."""
+        kind, seed = shuffle_kind_and_seed(str(self.job.recipe.shuffle))
+        state, all_segments = self.space.journal.state, list(segments)
+        n_bytes = sum(segment.n_tokens for segment in all_segments) * self.dtype.itemsize
+        n_buckets = len(state.bucket_tokens) or max(1, -(-n_bytes // self.options.bucket_bytes))
+        tasks = scatter_tasks(all_segments, kind, seed, n_buckets, self.dtype)
+        scatter_groups(tasks, self.space.work, self.space.journal, self.scattered_by_stations, self.remove)
+        return list(buckets(state.bucket_documents, state.bucket_tokens))
 
-    def stretches(self, receipts: Iterable[UnitReceipt]) -> Iterator[UnitStretch]:
-        n_rows_before: Counter[int] = Counter()
+    def scattered_by_stations(self, tasks: list[ScatterTask]) -> Iterator[GroupReceipt]:
+        for task in tasks:
+            self.crew.add(Task("scatter", ("scatter", task.group), msgspec.json.encode(task), task.group))
+        while self.crew.n_open or self.crew.groups:
+            while self.crew.groups:
+                yield self.crew.groups.popleft()
+            if self.crew.n_open:
+                self.crew.turn()
+
+    def remove(self, paths: Iterable[Path]) -> None:
+        self.reach.remove([path.relative_to(self.space.out).as_posix() for path in paths])
+
+    def cut_ones_sent(self, receipts: Iterable[UnitReceipt]) -> Iterator[UnitReceipt]:
+        """What a limit cuts is encoded here: have it where all can see it."""
         for receipt in receipts:
-            unit = self.space.plan.units[receipt.unit]
-            first_rows = []
-            for span, span_receipt in zip(unit.spans, receipt.spans, strict=True):
-                first_rows.append(n_rows_before[span.input])
-                n_rows_before[span.input] += span_receipt.n_rows
-            if receipt.cut:  # encoded here, by the driver
-                self.reach.send([segment_name(receipt.unit, cut=True)])
-            yield UnitStretch(unit, receipt, tuple(first_rows))
+            name = segment_name(receipt.unit, cut=True)
+            if receipt.cut and (self.reach.out / name).exists():
+                self.reach.send([name])
+            yield receipt
 
-    def lengths(self, stretch: UnitStretch) -> npt.NDArray[np.integer]:
-        """The tokens of each document of a unit."""
-        receipt = stretch.receipt
-        with self.reach.open(segment_name(receipt.unit, cut=receipt.cut), receipt.n_segment_bytes) as file:
+    def lengths(self, stretch: Held) -> npt.NDArray[np.integer]:
+        """The tokens of each document of a segment or a bucket."""
+        if isinstance(stretch, Bucket):
+            return bucket_lengths(self.open_group, len(self.space.journal.state.groups), stretch)
+        ((name, n_bytes),) = segment_sizes([stretch]).items()
+        with self.reach.open(name, n_bytes) as file:
             return read_lengths(file, DOCUMENT, self.dtype)
+
+    def open_group(self, group: int) -> BinaryIO:
+        return self.reach.open(group_name(group), self.space.journal.state.groups[group].n_bytes)
 
     def bring(self, receipt: UnitReceipt) -> None:
         """Have a segment on the driver's own machine: of the unit that a limit falls into."""
@@ -158,44 +184,6 @@ class ClusterMeans:
         self.fetcher.close()
         signs = [f"{self._job_name}.{station}" for station in self.link.stations()]
         self.reach.remove([self._job_name, *signs])
-
-
-class _Sealer:
-    """Takes shards into the journal in their order, and removes the segments that no other shard needs."""
-
-    def __init__(self, means: ClusterMeans) -> None:
-        self.means, self.journal = means, means.space.journal
-        self._needed: deque[tuple[int, int, str]] = deque()  # where in the stream each segment ends
-        self._n_tokens = self._n_documents = 0
-        for shard in self.journal.state.shards:
-            self._count(shard)
-
-    def noted(self, stretches: Iterable[UnitStretch]) -> Iterator[UnitStretch]:
-        n_tokens = n_documents = 0
-        for stretch in stretches:
-            n_tokens += stretch.n_tokens
-            n_documents += stretch.n_documents
-            name = segment_name(stretch.receipt.unit, cut=stretch.receipt.cut)
-            self._needed.append((n_tokens, n_documents, name))
-            yield stretch
-
-    def seal(self) -> None:
-        """Record the shards that have come and whose predecessors have."""
-        shards = self.means.crew.shards
-        while (shard := shards.pop(number := len(self.journal.state.shards), None)) is not None:
-            self.journal.record(ShardPut(number + 1), ShardSealed(shard))
-            self._count(shard)
-            self.means.space.home.shard_there()
-            self.means.progress.written(shard.n_tokens)
-            self.means.progress.shard_sealed(shard)
-        covered = []
-        while self._needed and self._needed[0][0] <= self._n_tokens and self._needed[0][1] <= self._n_documents:
-            covered.append(self._needed.popleft()[2])
-        self.means.reach.remove(covered)
-
-    def _count(self, shard: ShardReceipt) -> None:
-        self._n_tokens += shard.n_tokens + shard.n_dropped_tokens
-        self._n_documents += shard.n_documents + shard.n_dropped_documents
 
 
 def reach_of_driver(space: Workspace) -> Reach:

@@ -11,7 +11,8 @@ import numpy as np
 from tokenmill.batches import TokenRun
 from tokenmill.cluster.tasks import ShardTask
 from tokenmill.recipe import Recipe, recipe_dtype, shard_dtype
-from tokenmill.segments import read_segment, segment_path
+from tokenmill.scatter import OpenGroup, bucket_runs
+from tokenmill.segments import segment_runs
 from tokenmill.shards import Split
 from tokenmill.shards.receipts import ShardReceipt
 from tokenmill.shards.writer import ShardSequence, SplitRule
@@ -23,8 +24,10 @@ class _Full(Exception):  # noqa: N818 - nobody sees it
     """The shard is sealed, and the next one is somebody else's."""
 
 
-def written_shard(task: ShardTask, recipe: Recipe, inputs: Sequence[str], out: Path, work: Path) -> ShardReceipt:
-    """Write one shard and its index into `out`, from the segments in `work`."""
+def written_shard(
+    task: ShardTask, recipe: Recipe, inputs: Sequence[str], out: Path, work: Path, open_group: OpenGroup
+) -> ShardReceipt:
+    """Write one shard and its index into `out`, from the segments in `work` or the files of groups."""
     sealed: list[ShardReceipt] = []
 
     def on_shard(shard: ShardReceipt) -> None:
@@ -34,16 +37,18 @@ def written_shard(task: ShardTask, recipe: Recipe, inputs: Sequence[str], out: P
     dtype = np.dtype(shard_dtype(recipe))
     before: dict[Split, int] = {"val": task.n_val, "train": task.number - task.n_val}
     with suppress(_Full), ShardSequence(recipe, dtype, out, inputs, [], on_shard, before) as sequence:
-        for rule, run, n_tokens_done in runs_of(task, recipe, work):
+        for rule, run, n_tokens_done in runs_of(task, recipe, work, open_group):
             sequence.append(rule, run, n_tokens_done)
         assert task.last, f"shard {task.number} ends before it is full"
         sequence.end_shard()
     return sealed[0]
 
 
-def runs_of(task: ShardTask, recipe: Recipe, work: Path) -> Iterator[tuple[SplitRule, TokenRun, int]]:
+def runs_of(
+    task: ShardTask, recipe: Recipe, work: Path, open_group: OpenGroup
+) -> Iterator[tuple[SplitRule, TokenRun, int]]:
     """Yield the runs of a shard with their split, and how many of their first tokens are in the shard before it."""
-    for run, n_tokens, n_documents in placed_runs(task, recipe, work):
+    for run, n_tokens, n_documents in placed_runs(task, recipe, work, open_group):
         edge = len(run)
         if task.n_val_documents is not None:
             edge = min(max(task.n_val_documents - n_documents, 0), len(run))
@@ -65,13 +70,16 @@ def reaches(documents: TokenRun, first_token: int, start: int) -> bool:
     return first_token + len(documents.ids) > start or last_begins >= start
 
 
-def placed_runs(task: ShardTask, recipe: Recipe, work: Path) -> Iterator[tuple[TokenRun, int, int]]:
+def placed_runs(
+    task: ShardTask, recipe: Recipe, work: Path, open_group: OpenGroup
+) -> Iterator[tuple[TokenRun, int, int]]:
     """Yield all runs of the stretches, each with the tokens and documents of the stream before it."""
     n_tokens, n_documents = task.n_tokens_before, task.n_documents_before
     dtype = np.dtype(recipe_dtype(recipe))
-    for stretch in task.stretches:
-        path = segment_path(work, stretch.receipt.unit, cut=stretch.receipt.cut)
-        for run in read_segment(path, stretch.receipt, stretch.unit, list(stretch.first_rows), dtype, RUN_BYTES):
+    in_order = (segment_runs(segment, work, dtype, RUN_BYTES) for segment in task.segments)
+    shuffled = (bucket_runs(open_group, len(task.group_bytes), bucket, dtype) for bucket in task.buckets)
+    for runs in (*in_order, *shuffled):
+        for run in runs:
             yield run, n_tokens, n_documents
             n_tokens += len(run.ids)
             n_documents += len(run)

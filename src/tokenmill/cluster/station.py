@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import os
 import platform
-import secrets
 import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
+import numpy as np
 
 from tokenmill import __version__
 from tokenmill.cluster.pantry import Pantry
@@ -30,10 +31,12 @@ from tokenmill.executors.seat import Seat
 from tokenmill.inputs import input_sha256
 from tokenmill.journal import InputHashed
 from tokenmill.layout import WORK
-from tokenmill.segments import QUARANTINE, quarantine_name, segment_path
+from tokenmill.recipe import recipe_dtype
+from tokenmill.scatter import GroupReceipt, ScatterTask, pieces_path, scattered_group
+from tokenmill.segments import QUARANTINE, Segment, quarantine_name, segment_path
 from tokenmill.shards.receipts import ShardReceipt
 from tokenmill.sources import Input
-from tokenmill.storage.local import TEMP_TAG
+from tokenmill.storage.local import share_all_names
 from tokenmill.tokenizers import Tokenizer
 from tokenmill.tokenizers.sampling import MISMATCH_FILE
 from tokenmill.worker import Done, Failed, UnitRequest, failure
@@ -46,6 +49,7 @@ class StationJob(msgspec.Struct, frozen=True):
     """What a station needs to know once. It finds it in the output: one that does not is on the wrong storage."""
 
     job: Job
+    bucket_bytes: int
     stall_seconds: float
     disk_budget: int | None
 
@@ -69,20 +73,25 @@ class Written(msgspec.Struct, frozen=True, tag=True):
     receipt: ShardReceipt
 
 
-Result = Encoded | Written | InputHashed | About | Failed
+class Gathered(msgspec.Struct, frozen=True, tag=True):
+    receipt: GroupReceipt
+
+
+Result = Encoded | Gathered | Written | InputHashed | About | Failed
 
 
 class Station:
     """`out` is the folder that all see, or the address in a store; `name` is where the driver left the job there."""
 
     def __init__(self, out: str, name: str) -> None:
-        os.environ[TEMP_TAG] = f".{secrets.token_hex(4)}"  # of the worker too
+        share_all_names()
         self.reach, self.name = reach_of(out), name
         self._folder = tempfile.TemporaryDirectory(prefix="tokenmill-station-")
         self._given: StationJob | None = None
         self._tasks: dict[str, Callable[[bytes], Result]] = {
             "about": self.about,
             "encode": self.encode,
+            "scatter": self.scatter,
             "shard": self.write_shard,
             "hash": self.hash_input,
         }
@@ -97,6 +106,7 @@ class Station:
             return False
         self._given = given = msgspec.json.decode(data, type=StationJob)
         self.job = msgspec.structs.replace(given.job, work=str(self.reach.work))
+        self.bucket_bytes = given.bucket_bytes
         self.pantry = Pantry(self.job.inputs, self.job.recipe.fingerprint, given.disk_budget)
         self.seat = Seat(Path(self._folder.name), 0, msgspec.json.encode(self.job) + b"\n")
         threading.Thread(target=self._watch, args=(given.stall_seconds,), daemon=True).start()
@@ -130,13 +140,27 @@ class Station:
             self.reach.send([MISMATCH_FILE])
         return Encoded(answer, tuple(hashed))
 
+    def scatter(self, data: bytes) -> Gathered:
+        """Sort the documents of a group of units by where a shuffle puts them."""
+        task = msgspec.json.decode(data, type=ScatterTask)
+        segments = segment_sizes(task.segments)
+        self.reach.bring(segments)
+        dtype = np.dtype(recipe_dtype(self.job.recipe))
+        receipt = scattered_group(task, self.reach.work, dtype, self.bucket_bytes, lambda n_tokens: None)
+        self.reach.send([group_name(task.group)])
+        self.reach.forget(segments)
+        return Gathered(receipt)
+
     def write_shard(self, data: bytes) -> Written:
         task = msgspec.json.decode(data, type=ShardTask)
-        receipts = [stretch.receipt for stretch in task.stretches]
-        segments = {segment_name(one.unit, cut=one.cut): one.n_segment_bytes for one in receipts}
+        segments = segment_sizes(task.segments)
         self.reach.bring(segments)
+
+        def open_group(group: int) -> BinaryIO:
+            return self.reach.open(group_name(group), task.group_bytes[group])
+
         paths = [entry.path for entry in self.job.inputs]
-        receipt = written_shard(task, self.job.recipe, paths, self.reach.out, self.reach.work)
+        receipt = written_shard(task, self.job.recipe, paths, self.reach.out, self.reach.work, open_group)
         self.reach.send(file.file for file in receipt.files)
         self.reach.forget(segments)
         return Written(receipt)
@@ -154,6 +178,15 @@ class Station:
 
 def segment_name(unit: int, *, cut: bool = False) -> str:
     return segment_path(Path(WORK), unit, cut=cut).as_posix()
+
+
+def group_name(group: int) -> str:
+    return pieces_path(Path(WORK), group).as_posix()
+
+
+def segment_sizes(segments: Iterable[Segment]) -> dict[str, int]:
+    """The files of segments, by their names in the output."""
+    return {segment.path(Path(WORK)).as_posix(): segment.receipt.n_segment_bytes for segment in segments}
 
 
 def is_seen(entry: Input) -> bool:

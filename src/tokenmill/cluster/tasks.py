@@ -4,31 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
-from tokenmill.plan import Unit
-from tokenmill.segments import UnitReceipt
+from tokenmill.scatter import Bucket
+from tokenmill.segments import Segment
 from tokenmill.shards.writer import SplitRule
 
 
-class UnitStretch(msgspec.Struct, frozen=True):
-    """The tokens of a unit: a segment, and what is needed to read it."""
-
-    unit: Unit
-    receipt: UnitReceipt
-    first_rows: tuple[int, ...]  # for each span, how many rows of its input came before
-
-    @property
-    def n_tokens(self) -> int:
-        return self.receipt.n_tokens
-
-    @property
-    def n_documents(self) -> int:
-        return self.receipt.n_documents
-
-
 class ShardTask(msgspec.Struct, frozen=True):
-    """One shard: where it begins in the stream of tokens, and the stretches that hold it.
+    """One shard: where it begins in the stream of tokens, and the segments or buckets that hold it.
 
-    It ends where the format says, and the stretches go at least so far that the next one has something to begin with;
+    It ends where the format says, and they go at least so far that the next one has something to begin with;
     or it is the last of its split.
     """
 
@@ -40,4 +24,6 @@ class ShardTask(msgspec.Struct, frozen=True):
     n_tokens_before: int  # of the stream, before the first stretch
     n_documents_before: int
     n_val_documents: int | None  # the first documents of the stream that are val; None: the first shard is
-    stretches: tuple[UnitStretch, ...]
+    segments: tuple[Segment, ...] = ()  # in the order of the corpus
+    buckets: tuple[Bucket, ...] = ()  # or shuffled: they lie across the files of all groups,
+    group_bytes: tuple[int, ...] = ()  # which have these sizes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,20 +14,28 @@ from typing import Any, BinaryIO
 from tokenmill import faults
 
 TEMP_SUFFIX = ".partial"
-# A variable that goes into temp names, for processes that may write the same file at the same time as others.
-TEMP_TAG = "TOKENMILL_TEMP_TAG"
 READ_BYTES = 1 << 22
+
+_all_shared = False
+
+
+def share_all_names() -> None:
+    """From now on every file that this process writes may be written by others too, at the same time."""
+    global _all_shared
+    _all_shared = True
 
 
 class PartialFile:
     """A file under construction: a temp name, its length, and its SHA-256 so far unless that is not wanted.
 
-    `role` is what the file is in the run; the points between the steps of its commit are named after it.
+    `role` is what the file is in the run; the points between the steps of its commit are named after it. A file that
+    several processes may write at a time is `shared`: each has a temp name of its own, and the last rename counts.
     """
 
-    def __init__(self, path: Path, role: str, *, hashed: bool = True) -> None:
+    def __init__(self, path: Path, role: str, *, hashed: bool = True, shared: bool = False) -> None:
         self.path, self.role = path, role
-        self.temp_path = path.with_name(path.name + os.environ.get(TEMP_TAG, "") + TEMP_SUFFIX)
+        own = f".{secrets.token_hex(8)}" if shared or _all_shared else ""
+        self.temp_path = path.with_name(path.name + own + TEMP_SUFFIX)
         self.n_bytes = 0
         self._hash: Any = hashlib.sha256() if hashed else None
         self._file: BinaryIO = self.temp_path.open("wb", buffering=0)
@@ -76,9 +85,9 @@ class PartialFile:
 
 
 @contextmanager
-def partial_file(path: Path, role: str, *, hashed: bool = True) -> Iterator[PartialFile]:
+def partial_file(path: Path, role: str, *, hashed: bool = True, shared: bool = False) -> Iterator[PartialFile]:
     """Open a file that the caller commits; where that does not happen, nothing is left."""
-    file = PartialFile(path, role, hashed=hashed)
+    file = PartialFile(path, role, hashed=hashed, shared=shared)
     try:
         yield file
     finally:

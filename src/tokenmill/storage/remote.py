@@ -12,7 +12,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -159,3 +159,8 @@ class RangeFile(io.RawIOBase):
             at = self.position - self._start
         self.position += n_bytes
         return self._block[at : at + n_bytes]
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)

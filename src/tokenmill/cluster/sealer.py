@@ -1,0 +1,57 @@
+"""Shards that stations have written, taken into the journal in their order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+from tokenmill.cluster.crew import Crew
+from tokenmill.cluster.reach import Reach
+from tokenmill.cluster.station import segment_sizes
+from tokenmill.journal import ShardPut, ShardSealed
+from tokenmill.progress import Progress
+from tokenmill.segments import Segment
+from tokenmill.shards.receipts import ShardReceipt
+from tokenmill.workspace import Workspace
+
+
+class Sealer:
+    """Records shards, and removes the segments that no later shard needs."""
+
+    def __init__(self, crew: Crew, reach: Reach, space: Workspace, progress: Progress) -> None:
+        self.crew, self.reach, self.space, self.progress = crew, reach, space, progress
+        self.journal = space.journal
+        self._needed: deque[tuple[int, int, str]] = deque()  # where in the stream each segment ends
+        self._n_tokens = self._n_documents = 0
+        for shard in self.journal.state.shards:
+            self._count(shard)
+
+    def noted(self, segments: Iterable[Segment]) -> Iterator[Segment]:
+        n_tokens = n_documents = 0
+        for segment in segments:
+            n_tokens += segment.n_tokens
+            n_documents += segment.n_documents
+            (name,) = segment_sizes([segment])
+            self._needed.append((n_tokens, n_documents, name))
+            yield segment
+
+    def turn(self) -> None:
+        self.crew.turn()
+        self.seal()
+
+    def seal(self) -> None:
+        """Record the shards that have come and whose predecessors have."""
+        while (shard := self.crew.shards.pop(number := len(self.journal.state.shards), None)) is not None:
+            self.journal.record(ShardPut(number + 1), ShardSealed(shard))
+            self._count(shard)
+            self.space.home.shard_there()
+            self.progress.written(shard.n_tokens)
+            self.progress.shard_sealed(shard)
+        covered = []
+        while self._needed and self._needed[0][0] <= self._n_tokens and self._needed[0][1] <= self._n_documents:
+            covered.append(self._needed.popleft()[2])
+        self.reach.remove(covered)
+
+    def _count(self, shard: ShardReceipt) -> None:
+        self._n_tokens += shard.n_tokens + shard.n_dropped_tokens
+        self._n_documents += shard.n_documents + shard.n_dropped_documents
