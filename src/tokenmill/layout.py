@@ -27,6 +27,7 @@ from tokenmill.storage.local import TEMP_SUFFIX
 
 WORK = ".work"
 RECIPE, PLAN, JOURNAL, RUN = "recipe.json", "plan.json", "journal", "run"
+STATION_JOB = "job-"  # what a driver leaves for the stations of a cluster, and each of these beside it
 
 
 def is_ours(work: Path) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from tokenmill import faults
-from tokenmill.layout import JOURNAL, PLAN, RECIPE, RUN, WORK, is_ours, output_files
+from tokenmill.layout import JOURNAL, PLAN, RECIPE, RUN, STATION_JOB, WORK, is_ours, output_files
 from tokenmill.lock import LOCK, take_lock
 from tokenmill.manifest import MANIFEST, SKIPPED, SUMS
 from tokenmill.recipe import Recipe
@@ -44,8 +44,8 @@ def discard_work(work: Path) -> None:
     faults.point("work.before-removal")
     for name in ("units", "scattered", "workers", "downloads"):
         shutil.rmtree(work / name, ignore_errors=True)
-    for path in work.glob(f"*{TEMP_SUFFIX}"):
-        path.unlink()
+    for path in (*work.glob(f"*{TEMP_SUFFIX}"), *work.glob(f"{STATION_JOB}*")):
+        path.unlink(missing_ok=True)
     faults.point("work.folders-removed")
     for name in (JOURNAL, RUN, PLAN, RECIPE):  # the recipe last: whoever is killed in between is known for what it is
         (work / name).unlink(missing_ok=True)

@@ -33,7 +33,7 @@ from tokenmill.frames import read_lengths
 from tokenmill.home import LocalHome
 from tokenmill.inputs import listed_digests
 from tokenmill.journal import Event, InputHashed
-from tokenmill.layout import WORK
+from tokenmill.layout import STATION_JOB, WORK
 from tokenmill.means import Assembled
 from tokenmill.plan import Unit
 from tokenmill.progress import Progress
@@ -54,7 +54,7 @@ class ClusterMeans:
         self.job = msgspec.structs.replace(job, check_samples=True)
         self.dtype = np.dtype(recipe_dtype(job.recipe))
         self.reach = reach_of_driver(space)
-        self._job_name = f"{WORK}/job-{secrets.token_hex(8)}"
+        self._job_name = f"{WORK}/{STATION_JOB}{secrets.token_hex(8)}"
         self.reach.leave(
             self._job_name,
             msgspec.json.encode(StationJob(self.job, options.bucket_bytes, options.stall_seconds, options.disk_budget)),
