@@ -44,6 +44,7 @@ class Job(msgspec.Struct, frozen=True):
     recipe: Recipe
     inputs: tuple[Input, ...]
     work: str
+    desk: str  # the folder for what workers note, which is nobody else's
     batch_bytes: int
     n_units: int
     import_paths: tuple[str, ...]  # where the parent finds modules: a tokenizer of the user's may be there
@@ -122,7 +123,7 @@ class _UnitEncoder:
 
     def encode(self) -> UnitReceipt:
         path = segment_path(Path(self.job.work), self.unit.index, cut=self.cut)
-        with partial_file(path, "segment", hashed=False) as segment:
+        with partial_file(path, "segment", hashed=False, shared=True) as segment:
             spans = tuple(self.encode_span(i, span, segment) for i, span in enumerate(self.unit.spans))
             if self.sampled:
                 self.sample.write(sample_path(Path(self.job.work), self.unit.index))

@@ -86,9 +86,14 @@ class InputHasher:
         for i, entry in enumerate(self._inputs):
             if i not in waiting:
                 self._hashes.append((i, self._thread.submit(self._hash, entry)))
+        hashed = self.wait()
         listed = {i: entry.edges.partition("sha256:")[2] for i, entry in self._elsewhere.items()}
         rest = [InputHashed(i, sha256) for i, sha256 in listed.items() if i not in self._done]
-        return [*self._taken(len(self._hashes)), *rest]
+        return [*hashed, *rest]
+
+    def wait(self) -> list[InputHashed]:
+        """Wait for those whose units are all done."""
+        return self._taken(len(self._hashes))
 
     def stop(self) -> None:
         self._stopping.set()

@@ -11,31 +11,25 @@ anything relies on it: a run that was killed goes on from there (workspace.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from contextlib import closing
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from tokenmill import __version__
 from tokenmill.assemble import assemble
 from tokenmill.calibrate import EngineChoice, engine_choice
-from tokenmill.encode import Job, import_paths
+from tokenmill.encoding import Encoding
 from tokenmill.errors import DataError, RecipeError, SourceError
-from tokenmill.executors import executor_named
-from tokenmill.fetching import DOWNLOADS, Fetcher
 from tokenmill.home import home_of
-from tokenmill.inputs import InputHasher
-from tokenmill.journal import UnitDone
 from tokenmill.manifest import Manifest, seal
 from tokenmill.plan import plan_units
 from tokenmill.progress import Progress
 from tokenmill.recipe import DocumentsBy, Eot, ExecutorName, Recipe, RunOptions, recipe_from_mapping
 from tokenmill.removal import discard_work
-from tokenmill.segments import UnitReceipt
+from tokenmill.sharing import encode_share
 from tokenmill.sources.pins import pinned
 from tokenmill.space import check_space, space_error
-from tokenmill.tokenizers import Tokenizer
 from tokenmill.tokenizers.custom import CustomTokenizer, named_for
-from tokenmill.tokenizers.sampling import SampleChecker
 from tokenmill.workspace import Workspace, discard, workspace
 
 OnProgress = Callable[[Progress], None]
@@ -43,10 +37,11 @@ OnProgress = Callable[[Progress], None]
 
 def prepare_recipe(
     recipe: Recipe, out: str | Path, options: RunOptions | None = None, on_progress: OnProgress | None = None
-) -> Manifest:
+) -> Manifest | Any:
     """Carry out a recipe into the folder or address `out` and return the manifest.
 
-    A finished output is returned as it is, and an unfinished one of the same recipe is gone on with.
+    A finished output is returned as it is, and an unfinished one of the same recipe is gone on with. With `node` in
+    the options only that share is encoded, and what comes back is a ShareDone.
     """
     options = options or RunOptions()
     home = home_of(out, options)
@@ -54,11 +49,14 @@ def prepare_recipe(
     plan = plan_units(recipe, options.unit_bytes)
     if (manifest := home.finished(recipe, plan.inputs)) is not None:
         if not (options.retry_excluded and manifest.excluded):
-            home.sweep()
+            if options.node is None:
+                home.sweep()
             return manifest
         home.start_over(recipe)
 
     engine = engine_choice(recipe, plan)
+    if options.node is not None:
+        return encode_share(home, recipe, plan, engine, options, on_progress)
     with home.named(), workspace(home, recipe, plan, retry_excluded=options.retry_excluded) as space:
         try:
             check_space(space, engine, options)
@@ -81,77 +79,16 @@ def carried_out(
     progress = Progress(plan, options, journal.state, on_progress)
     space.lock.progress = progress.facts
     space.home.watch(progress.facts)
-    job = Job(
-        tokenmill=__version__,
-        recipe=recipe,
-        inputs=plan.inputs,
-        work=str(space.work),
-        batch_bytes=options.batch_bytes,
-        n_units=len(plan.units),
-        import_paths=import_paths(),
-        use_reference=engine.use_reference,
-    )
-    done = list(journal.state.units.values())
-    n_units = next((receipt.unit + 1 for receipt in done if receipt.cut), len(plan.units))  # a limit falls there
-    to_do = [unit for unit in plan.units[:n_units] if unit.index not in journal.state.units]
-    checker = None if engine.use_reference else SampleChecker(Tokenizer(recipe.tokenizer, recipe.pattern), space.work)
-    hasher = InputHasher(plan, journal.state.input_sha256)
-    downloads = out / DOWNLOADS if options.keep_downloads else space.work / DOWNLOADS
-    fetcher = Fetcher(plan, to_do, downloads, options.disk_budget, keep=options.keep_downloads)
-    progress.fetched = fetcher.fetched
-    encode = executor_named(options.executor)(job, to_do, options, progress, fetcher)
-    try:
-        encoded = recorded(done, progress.watched(encode), space, checker, hasher, fetcher)
-        receipts, shards = assemble(encoded, plan, job, options, space.home, journal, progress, fetcher)
-        for checked in checker.finish() if checker else []:
-            journal.record(checked)
-        for hashed in fetcher.taken_hashes():
-            journal.record(hashed)
-        for hashed in hasher.finish():
-            journal.record(hashed)
-    finally:
-        encode.close()
-        fetcher.close()
-        hasher.stop()
-        if checker:
-            checker.stop()
+    with closing(Encoding(space, plan.units, engine, options, progress)) as encoding:
+        receipts, shards = assemble(
+            encoding.receipts(), plan, encoding.job, options, space.home, journal, progress, encoding.fetcher
+        )
+        encoding.finish(all_inputs=True)
     space.home.settle(journal, progress.tick)
-    run = progress.record(checker.seconds if checker else 0.0)
+    run = progress.record(encoding.check_seconds)
     manifest = seal(out, recipe, plan, engine, journal.state, receipts, shards, run)
     space.home.publish()
     return manifest
-
-
-def recorded(
-    done: list[UnitReceipt],
-    fresh: Iterator[UnitReceipt],
-    space: Workspace,
-    checker: SampleChecker | None,
-    hasher: InputHasher,
-    fetcher: Fetcher,
-) -> Iterator[UnitReceipt]:
-    """Yield the receipts of units: those of the journal, and new ones as soon as they are in it.
-
-    A sample of each unit is encoded again by the reference; an input is hashed when its last unit is done.
-    """
-    journal = space.journal
-
-    def follow_up(receipt: UnitReceipt) -> None:
-        space.lock.check()
-        space.home.settle(journal)
-        for hashed in [*fetcher.taken_hashes(), *hasher.unit_done(receipt)]:
-            journal.record(hashed)
-        if checker and not receipt.cut and receipt.unit not in journal.state.n_checked:
-            for checked in checker.submit(receipt.unit):
-                journal.record(checked)
-
-    for receipt in done:
-        follow_up(receipt)
-        yield receipt
-    for receipt in fresh:
-        journal.record(UnitDone(receipt))
-        follow_up(receipt)
-        yield receipt
 
 
 def prepare(
@@ -180,14 +117,16 @@ def prepare(
     on_bad_document: Literal["fail", "skip"] = "fail",
     workers: int | None = None,
     executor: ExecutorName = "processes",
+    node: str | None = None,
     on_progress: OnProgress | None = None,
-) -> Manifest:
+) -> Manifest | Any:
     """Turn text into training shards: the same as `tokenmill prepare`, option for option.
 
     `sources` are files, folders, globs or names of known corpora, which have a `version`. Options left at None take
     the default of the format, and `text_column` that of the corpus.
     `shuffle` takes a seed, "none", or "numpy:SEED". Works at the top level of a script without a `__main__` guard
     and in notebooks. A tokenizer of your own may be given as an object; it works in this process, without workers.
+    `node="2/8"` encodes only the second of eight shares, for a run without it to finish, and returns a ShareDone.
     `on_progress` is called with the run's progress, from this thread.
     """
     if not isinstance(tokenizer, str):
@@ -215,4 +154,4 @@ def prepare(
     }
     fields |= {key: value for key, value in (("version", version), ("text_column", text_column)) if value is not None}
     recipe = recipe_from_mapping(fields, where="the call of prepare")
-    return prepare_recipe(recipe, out, RunOptions(workers=workers, executor=executor), on_progress)
+    return prepare_recipe(recipe, out, RunOptions(workers=workers, executor=executor, node=node), on_progress)

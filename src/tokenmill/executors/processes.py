@@ -140,7 +140,7 @@ class _Crew:
         self.n_workers = n_workers
         self.n_deaths_alone = 0  # for want of memory, of the last worker
         self.stopping = threading.Event()
-        folder = Path(job.work) / "workers"
+        folder = Path(job.desk) / "workers"
         folder.mkdir(exist_ok=True)
         self.seats = [_Seat(folder, i) for i in range(n_workers)]
         self.threads = [threading.Thread(target=self.attend, args=(seat,), daemon=True) for seat in self.seats]
