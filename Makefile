@@ -41,7 +41,7 @@ test-docs: .venv/tests
 # The batch file of docs/clusters.md under a real Slurm on this machine, which is installed if that is possible.
 SLURM_NEEDS := slurmctld slurmd slurm-client munge
 test-slurm: .venv/tests
-	@PATH="$$PATH:/usr/sbin"; command -v slurmctld && command -v slurmd && command -v sbatch && command -v munged || \
+	@PATH="$$PATH:/usr/sbin"; { command -v slurmctld && command -v slurmd && command -v sbatch && command -v munged; } > /dev/null || \
 		{ test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq --no-install-recommends $(SLURM_NEEDS); } || \
 		{ echo "make test-slurm needs Slurm: apt-get install $(SLURM_NEEDS)"; exit 1; }
 	$(BIN)/pytest tests/slurm

@@ -34,7 +34,7 @@ def is_a_strangers(work: Path) -> bool:
     """Whether a work folder is there that no run of tokenmill made: the guard is the first file in it, and the last."""
     try:
         names = {path.name for path in work.iterdir()}  # at one look: others may come and go
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
     return bool(names) and not names & {RECIPE, SHARES, f"{LOCK}.guard"}
 
