@@ -31,12 +31,12 @@ RECIPE, PLAN, JOURNAL, RUN, SHARES = "recipe.json", "plan.json", "journal", "run
 
 
 def is_a_strangers(work: Path) -> bool:
-    """Whether a work folder is there that no run of tokenmill made: the guard is the first file in it, and the last."""
+    """Whether a work folder is there that no run of tokenmill made: a lock or its guard is first in it, and last."""
     try:
         names = {path.name for path in work.iterdir()}  # at one look: others may come and go
     except (FileNotFoundError, NotADirectoryError):
         return False
-    return bool(names) and not names & {RECIPE, SHARES, f"{LOCK}.guard"}
+    return bool(names) and not any(name in (RECIPE, SHARES) or name.partition(".")[0] == LOCK for name in names)
 
 
 def output_files(out: Path, recipe: Recipe) -> list[Path]:
