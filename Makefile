@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-ways test-formats test-remote test-browser test-docs test-faults torture torture-peers docs reference lint types package test-consumers test-unicode fuzz memory bench clean
+.PHONY: demo test test-ways test-formats test-remote test-browser test-docs test-slurm test-faults torture torture-peers docs reference lint types package test-consumers test-unicode fuzz memory bench clean
 
 demo: .venv/installed
 	rm -rf out
@@ -37,6 +37,14 @@ test-browser: .venv/browser
 # Every command of README, guides and help, typed for real where its inputs are.
 test-docs: .venv/tests
 	$(BIN)/pytest -n 2 --dist worksteal tests/guides
+
+# The batch file of docs/clusters.md under a real Slurm on this machine, which is installed if that is possible.
+SLURM_NEEDS := slurmctld slurmd slurm-client munge
+test-slurm: .venv/tests
+	@PATH="$$PATH:/usr/sbin"; { command -v slurmctld && command -v slurmd && command -v sbatch && command -v munged; } > /dev/null || \
+		{ test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq --no-install-recommends $(SLURM_NEEDS); } || \
+		{ echo "make test-slurm needs Slurm: apt-get install $(SLURM_NEEDS)"; exit 1; }
+	$(BIN)/pytest tests/slurm
 
 # Real processes, real signals: killed, starved, corrupted; three to four minutes.
 test-faults: .venv/tests

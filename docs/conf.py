@@ -19,6 +19,7 @@ NAVIGATION = {
         "nanotron",
         "huggingface-datasets",
         "remote",
+        "clusters",
         "your-own-format",
         "your-own-tokenizer",
         "python",

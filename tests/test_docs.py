@@ -65,3 +65,7 @@ def test_links_in_the_readme_and_docs_lead_somewhere():
 def test_every_page_is_in_the_navigation():
     named = {page for pages in runpy.run_path(str(DOCS / "conf.py"))["NAVIGATION"].values() for page in pages}
     assert {str(page.relative_to(DOCS).with_suffix("")) for page in DOCS.rglob("*.md")} - named == {"index"}
+
+
+def test_the_batch_file_on_the_page_is_the_one_that_is_tested():
+    assert f"```bash\n{(DOCS / 'tokenmill.sbatch').read_text()}```" in (DOCS / "clusters.md").read_text()

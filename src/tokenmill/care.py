@@ -161,7 +161,7 @@ class CarefulEngine:
         folder = self.out / QUARANTINE
         folder.mkdir(exist_ok=True)
         text = documents.texts[documents.rows.tolist().index(exclusion.row)].as_buffer()
-        write_whole(folder / quarantine_name(self.unit, exclusion), text, "quarantine")
+        write_whole(folder / quarantine_name(self.unit, exclusion), text, "quarantine", shared=True)
 
 
 def in_words(error: BaseException) -> str:

@@ -142,6 +142,7 @@ def full_problems(shards: Shards, workers: int | None, on_done: OnDone) -> Itera
             recipe=recipe,
             inputs=plan.inputs,
             work=str(work),
+            desk=str(work),
             batch_bytes=BATCH_BYTES,
             n_units=len(plan.units),
             import_paths=import_paths(),

@@ -44,6 +44,7 @@ class Job(msgspec.Struct, frozen=True):
     recipe: Recipe
     inputs: tuple[Input, ...]
     work: str
+    desk: str  # the folder for what workers note, which is nobody else's
     batch_bytes: int
     n_units: int
     import_paths: tuple[str, ...]  # where the parent finds modules: a tokenizer of the user's may be there

@@ -127,6 +127,11 @@ def home_of(out: str | Path, options: RunOptions) -> Home:
             "`--keep-downloads` keeps them in the output folder, and this output is in a store",
             hint="leave it out; `tokenmill download` fetches sources to a folder",
         )
+    if options.node is not None:
+        raise RecipeError(
+            "`--node` needs an output folder that all machines share, and this output is in a store",
+            hint="pass a folder with `-o`",
+        )
     from tokenmill.store_home import StoreHome
 
     return StoreHome(str(out), options.scratch)

@@ -86,8 +86,13 @@ class InputHasher:
         for i, entry in enumerate(self._inputs):
             if i not in waiting:
                 self._hashes.append((i, self._thread.submit(self._hash, entry)))
+        hashed = self.wait()
         rest = [listed for listed in listed_digests(self._inputs) if listed.input not in self._done]
-        return [*self._taken(len(self._hashes)), *rest]
+        return [*hashed, *rest]
+
+    def wait(self) -> list[InputHashed]:
+        """Wait for those whose units are all done."""
+        return self._taken(len(self._hashes))
 
     def stop(self) -> None:
         self._stopping.set()

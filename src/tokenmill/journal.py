@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -140,6 +140,15 @@ class Journal:
         faults.point(f"{kind}.receipt-synced")
         for one in (event, *more):
             self.state.add(one)
+
+    def take_in(self, events: Iterable[Event]) -> None:
+        """Put events of other journals on disk, all of them together."""
+        self._check()
+        events = list(events)
+        self._write(b"".join(map(journal_line, events)))
+        os.fsync(self._file.fileno())
+        for event in events:
+            self.state.add(event)
 
     def _write(self, data: bytes) -> None:
         while data:  # a disk that is nearly full takes less than it is given

@@ -12,6 +12,7 @@ OUT/.work/            an unfinished run; gone when it is done
     lock              who works on it
     units/ scattered/ segments of units, groups of a shuffle
     workers/          what each worker is at, and its last words
+    shares/2-of-8/    what one machine of several does: a journal, a lock and workers of its own (shares.py)
 """
 
 from __future__ import annotations
@@ -26,13 +27,17 @@ from tokenmill.shards.index import INDEX
 from tokenmill.storage.local import TEMP_SUFFIX
 
 WORK = ".work"
-RECIPE, PLAN, JOURNAL, RUN = "recipe.json", "plan.json", "journal", "run"
+RECIPE, PLAN, JOURNAL, RUN, SHARES = "recipe.json", "plan.json", "journal", "run", "shares"
 STATION_JOB = "job-"  # what a driver leaves for the stations of a cluster, and each of these beside it
 
 
-def is_ours(work: Path) -> bool:
-    """Whether a run of tokenmill made this work folder: the guard is the first file in it, and the last."""
-    return any((work / name).exists() for name in (RECIPE, f"{LOCK}.guard"))
+def is_a_strangers(work: Path) -> bool:
+    """Whether a work folder is there that no run of tokenmill made: a lock or its guard is first in it, and last."""
+    try:
+        names = {path.name for path in work.iterdir()}  # at one look: others may come and go
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return bool(names) and not any(name in (RECIPE, SHARES) or name.partition(".")[0] == LOCK for name in names)
 
 
 def output_files(out: Path, recipe: Recipe) -> list[Path]:

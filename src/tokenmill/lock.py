@@ -12,7 +12,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -45,8 +45,8 @@ class Holder(msgspec.Struct, frozen=True):
 class Lock:
     """The lease of this process. `check` raises when somebody else has taken it over."""
 
-    def __init__(self, path: Path, holder: Holder) -> None:
-        self.path, self.holder = path, holder
+    def __init__(self, path: Path, holder: Holder, what: str) -> None:
+        self.path, self.holder, self.what = path, holder, what
         self.progress: Callable[[], dict[str, Any]] = dict
         self._lost = False
         self._stop = threading.Event()
@@ -56,7 +56,7 @@ class Lock:
     def check(self) -> None:
         if self._lost:
             raise BusyError(
-                f"`{self.path.parent.parent}` was taken over by another process while this one did not answer",
+                f"{self.what} was taken over by another process while this one did not answer",
                 hint="see `tokenmill status`",
             )
 
@@ -78,19 +78,23 @@ class Lock:
         faults.point("lock.released")
 
 
-def take_lock(folder: Path, wait: Callable[[float], None] = time.sleep) -> Lock:
-    """Take the lease of a work folder, or say who has it."""
+def take_lock(
+    folder: Path, wait: Callable[[float], None] = time.sleep, *, what: str | None = None, out: Path | None = None
+) -> Lock:
+    """Take the lease of a folder, or say who has it: of the work folder of an output, or `what` of the output `out`."""
     path, mine = folder / LOCK, holder_here()
+    out = out or folder.parent
+    what = what or f"`{out}`"
     with guarded(folder):
         current = read_holder(path)
         if current is not None and is_alive(lambda: read_holder(path), current, wait):
             raise BusyError(
-                f"`{folder.parent}` is being written by {current}",
-                hint=f"wait for it: `tokenmill status {folder.parent}` tells how far it is",
+                f"{what} is being written by {current}",
+                hint=f"wait for it: `tokenmill status {out}` tells how far it is",
             )
         write_holder(path, mine)
     faults.point("lock.taken")
-    return Lock(path, mine)
+    return Lock(path, mine, what)
 
 
 def holder_here() -> Holder:
@@ -106,8 +110,8 @@ def is_alive(
     stale_seconds: float = STALE_SECONDS,
 ) -> bool:
     """Whether the owner of a lock still works: by its process here, by its heartbeat elsewhere."""
-    if holder.machine == machine_id() and os.name != "nt":
-        return process_born(holder.pid) == holder.born
+    if is_here(holder):
+        return lives_here(holder)
     for _ in range(20):
         wait(stale_seconds / 20)
         current = read()
@@ -116,6 +120,37 @@ def is_alive(
         if (current.token, current.beat) != (holder.token, holder.beat):
             return True
     return False
+
+
+def one_alive(
+    paths: Iterable[Path], gone: set[str], wait: Callable[[float], None] = time.sleep
+) -> tuple[Path, Holder] | None:
+    """One of these locks whose owner still works, and what it says; all are watched at the same time.
+
+    `gone` has the tokens of owners that are known to be dead, and gets those that are found to be.
+    """
+    found = {path: holder for path in paths if (holder := read_holder(path)) and holder.token not in gone}
+    for path, holder in found.items():
+        if is_here(holder) and lives_here(holder):
+            return path, holder
+    elsewhere = {path: holder for path, holder in found.items() if not is_here(holder)}
+    for _ in range(20 if elsewhere else 0):
+        wait(STALE_SECONDS / 20)
+        for path, holder in elsewhere.items():
+            now = read_holder(path)
+            if now is not None and (now.token, now.beat) != (holder.token, holder.beat):
+                return path, now
+    gone |= {holder.token for holder in found.values()}
+    return None
+
+
+def is_here(holder: Holder) -> bool:
+    """Whether the process of a lock can be looked at; Windows has no such look that is harmless."""
+    return holder.machine == machine_id() and os.name != "nt"
+
+
+def lives_here(holder: Holder) -> bool:
+    return process_born(holder.pid) == holder.born
 
 
 def read_holder(path: Path) -> Holder | None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+from tokenmill import __version__
 from tokenmill.assemble import assemble
-from tokenmill.encode import Job
+from tokenmill.calibrate import EngineChoice
+from tokenmill.encode import Job, import_paths
 from tokenmill.executors import executor_named
 from tokenmill.fetching import DOWNLOADS, Fetcher
 from tokenmill.inputs import InputHasher
-from tokenmill.journal import Event
+from tokenmill.journal import Event, UnitDone
 from tokenmill.plan import Unit
 from tokenmill.progress import Progress
 from tokenmill.recipe import RunOptions
@@ -40,11 +42,54 @@ class Means(Protocol):
     def assemble(self, receipts: Iterator[UnitReceipt]) -> Assembled:
         """Write the shards."""
 
-    def finish(self) -> Sequence[Event]:
-        """Wait for what goes on in the background, and return what was learned."""
+    def finish(self, *, all_inputs: bool) -> Sequence[Event]:
+        """Wait for what goes on in the background, and return what was learned.
+
+        Of all inputs, those included that a limit has kept from being read to the end, or of those that are done.
+        """
 
     def close(self) -> None:
         """End whatever was started. Called however the run ended."""
+
+
+def job_for(space: Workspace, engine: EngineChoice, options: RunOptions) -> Job:
+    return Job(
+        tokenmill=__version__,
+        recipe=space.recipe,
+        inputs=space.plan.inputs,
+        work=str(space.work),
+        desk=str(space.desk),
+        batch_bytes=options.batch_bytes,
+        n_units=len(space.plan.units),
+        import_paths=import_paths(),
+        use_reference=engine.use_reference,
+    )
+
+
+def units_to_do(space: Workspace, units: Sequence[Unit]) -> list[Unit]:
+    """Those that the journal does not have; none behind one that a limit falls into."""
+    done = space.journal.state.units
+    n_units = next((receipt.unit + 1 for receipt in done.values() if receipt.cut), len(space.plan.units))
+    return [unit for unit in units if unit.index < n_units and unit.index not in done]
+
+
+def recorded(space: Workspace, means: Means) -> Iterator[UnitReceipt]:
+    """Yield the receipts of units: those of the journal, and new ones as soon as they are in it."""
+    for receipt in list(space.journal.state.units.values()):
+        follow_up(receipt, space, means)
+        yield receipt
+    for receipts in means.encoded():
+        space.journal.record(*map(UnitDone, receipts))
+        for receipt in receipts:
+            follow_up(receipt, space, means)
+            yield receipt
+
+
+def follow_up(receipt: UnitReceipt, space: Workspace, means: Means) -> None:
+    space.lock.check()
+    space.home.settle(space.journal)
+    for event in means.follow_up(receipt):
+        space.journal.record(event)
 
 
 class LocalMeans:
@@ -56,7 +101,7 @@ class LocalMeans:
         tokenizer = Tokenizer(job.recipe.tokenizer, job.recipe.pattern)
         self.checker = None if job.use_reference else SampleChecker(tokenizer, space.work)
         self.hasher = InputHasher(plan, journal.state.input_sha256)
-        downloads = space.out / DOWNLOADS if options.keep_downloads else space.work / DOWNLOADS
+        downloads = space.out / DOWNLOADS if options.keep_downloads else space.desk / DOWNLOADS
         self.fetcher = Fetcher(plan, to_do, downloads, options.disk_budget, keep=options.keep_downloads)
         progress.fetched = self.fetcher.fetched
         self.executor = executor_named(options.executor)(job, to_do, options, progress, self.fetcher)
@@ -81,9 +126,10 @@ class LocalMeans:
             receipts, space.plan, self.job, self.options, space.home, space.journal, self.progress, self.fetcher
         )
 
-    def finish(self) -> Sequence[Event]:
+    def finish(self, *, all_inputs: bool) -> Sequence[Event]:
         checked = self.checker.finish() if self.checker else []
-        return [*checked, *self.fetcher.taken_hashes(), *self.hasher.finish()]
+        hashed = self.hasher.finish() if all_inputs else self.hasher.wait()
+        return [*checked, *self.fetcher.taken_hashes(), *hashed]
 
     def close(self) -> None:
         self.executor.close()

@@ -11,23 +11,22 @@ anything relies on it: a run that was killed goes on from there (workspace.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from contextlib import closing
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from tokenmill import __version__
 from tokenmill.calibrate import EngineChoice, engine_choice
-from tokenmill.encode import Job, import_paths
+from tokenmill.encode import Job
 from tokenmill.errors import DataError, RecipeError, SourceError
 from tokenmill.home import home_of
-from tokenmill.journal import UnitDone
 from tokenmill.manifest import Manifest, seal
-from tokenmill.means import LocalMeans, Means
+from tokenmill.means import LocalMeans, Means, job_for, recorded, units_to_do
 from tokenmill.plan import Unit, plan_units
 from tokenmill.progress import Progress
 from tokenmill.recipe import DocumentsBy, Eot, ExecutorName, Recipe, RunOptions, recipe_from_mapping
 from tokenmill.removal import discard_work
-from tokenmill.segments import UnitReceipt
+from tokenmill.sharing import encode_share
 from tokenmill.sources.pins import pinned
 from tokenmill.space import check_space, space_error
 from tokenmill.tokenizers.custom import CustomTokenizer, named_for
@@ -38,10 +37,11 @@ OnProgress = Callable[[Progress], None]
 
 def prepare_recipe(
     recipe: Recipe, out: str | Path, options: RunOptions | None = None, on_progress: OnProgress | None = None
-) -> Manifest:
+) -> Manifest | Any:
     """Carry out a recipe into the folder or address `out` and return the manifest.
 
-    A finished output is returned as it is, and an unfinished one of the same recipe is gone on with.
+    A finished output is returned as it is, and an unfinished one of the same recipe is gone on with. With `node` in
+    the options only that share is encoded, and what comes back is a ShareDone.
     """
     options = options or RunOptions()
     home = home_of(out, options)
@@ -49,11 +49,14 @@ def prepare_recipe(
     plan = plan_units(recipe, options.unit_bytes)
     if (manifest := home.finished(recipe, plan.inputs)) is not None:
         if not (options.retry_excluded and manifest.excluded):
-            home.sweep()
+            if options.node is None:
+                home.sweep()
             return manifest
         home.start_over(recipe)
 
     engine = engine_choice(recipe, plan)
+    if options.node is not None:
+        return encode_share(home, recipe, plan, engine, options, on_progress)
     with home.named(), workspace(home, recipe, plan, retry_excluded=options.retry_excluded) as space:
         try:
             check_space(space, engine, options)
@@ -76,26 +79,11 @@ def carried_out(
     progress = Progress(plan, options, journal.state, on_progress)
     space.lock.progress = progress.facts
     space.home.watch(progress.facts)
-    job = Job(
-        tokenmill=__version__,
-        recipe=recipe,
-        inputs=plan.inputs,
-        work=str(space.work),
-        batch_bytes=options.batch_bytes,
-        n_units=len(plan.units),
-        import_paths=import_paths(),
-        use_reference=engine.use_reference,
-    )
-    done = list(journal.state.units.values())
-    n_units = next((receipt.unit + 1 for receipt in done if receipt.cut), len(plan.units))  # a limit falls there
-    to_do = [unit for unit in plan.units[:n_units] if unit.index not in journal.state.units]
-    means = means_for(space, job, to_do, options, progress)
-    try:
-        receipts, shards = means.assemble(recorded(done, space, means))
-        for event in means.finish():
+    means = means_for(space, job_for(space, engine, options), units_to_do(space, plan.units), options, progress)
+    with closing(means):
+        receipts, shards = means.assemble(recorded(space, means))
+        for event in means.finish(all_inputs=True):
             journal.record(event)
-    finally:
-        means.close()
     space.home.settle(journal, progress.tick)
     manifest = seal(out, recipe, plan, engine, journal.state, receipts, shards, progress.record(means.check_seconds))
     space.home.publish()
@@ -108,25 +96,6 @@ def means_for(space: Workspace, job: Job, to_do: list[Unit], options: RunOptions
     from tokenmill.cluster.means import ClusterMeans
 
     return ClusterMeans(space, job, to_do, options, progress)
-
-
-def recorded(done: list[UnitReceipt], space: Workspace, means: Means) -> Iterator[UnitReceipt]:
-    """Yield the receipts of units: those of the journal, and new ones as soon as they are in it."""
-    for receipt in done:
-        follow_up(receipt, space, means)
-        yield receipt
-    for receipts in means.encoded():
-        space.journal.record(*map(UnitDone, receipts))
-        for receipt in receipts:
-            follow_up(receipt, space, means)
-            yield receipt
-
-
-def follow_up(receipt: UnitReceipt, space: Workspace, means: Means) -> None:
-    space.lock.check()
-    space.home.settle(space.journal)
-    for event in means.follow_up(receipt):
-        space.journal.record(event)
 
 
 def prepare(
@@ -156,14 +125,16 @@ def prepare(
     workers: int | None = None,
     executor: ExecutorName = "processes",
     ray_address: str | None = None,
+    node: str | None = None,
     on_progress: OnProgress | None = None,
-) -> Manifest:
+) -> Manifest | Any:
     """Turn text into training shards: the same as `tokenmill prepare`, option for option.
 
     `sources` are files, folders, globs or names of known corpora, which have a `version`. Options left at None take
     the default of the format, and `text_column` that of the corpus.
     `shuffle` takes a seed, "none", or "numpy:SEED". Works at the top level of a script without a `__main__` guard
     and in notebooks. A tokenizer of your own may be given as an object; it works in this process, without workers.
+    `node="2/8"` encodes only the second of eight shares, for a run without it to finish, and returns a ShareDone.
     `on_progress` is called with the run's progress, from this thread.
     """
     if not isinstance(tokenizer, str):
@@ -191,5 +162,5 @@ def prepare(
     }
     fields |= {key: value for key, value in (("version", version), ("text_column", text_column)) if value is not None}
     recipe = recipe_from_mapping(fields, where="the call of prepare")
-    options = RunOptions(workers=workers, executor=executor, ray_address=ray_address)
+    options = RunOptions(workers=workers, executor=executor, ray_address=ray_address, node=node)
     return prepare_recipe(recipe, out, options, on_progress)

@@ -41,8 +41,15 @@ class Progress:
     """
 
     def __init__(
-        self, plan: Plan, options: RunOptions, state: State, on_progress: Callable[[Progress], None] | None
+        self,
+        plan: Plan,
+        options: RunOptions,
+        state: State,
+        on_progress: Callable[[Progress], None] | None,
+        *,
+        assembles: bool = True,
     ) -> None:
+        self.assembles = assembles  # or leaves that to another run
         self.n_files = len(plan.inputs)
         self.n_units = len(plan.units)
         self.n_planned_bytes = plan.n_bytes

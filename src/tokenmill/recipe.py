@@ -115,12 +115,17 @@ class RunOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     retry_excluded: bool = False  # try again what went to quarantine in an earlier run
     disk_budget: int | None = None  # bytes of downloads at a time; None: four of the largest files, at least 1 GB
     keep_downloads: bool = False
+    node: str | None = None  # "2/8" encodes the second of eight shares, and leaves the rest to a run without it
     scratch_budget: int | None = None  # bytes of segments, buckets and open shards at a time; None: what there is
     scratch: str | None = None  # the folder for a run whose output is in a store; None: the user's cache folder
     # Tokens that a shuffled run puts in order at once; it holds about three times that in memory.
     bucket_bytes: int = 64_000_000
 
     def __post_init__(self) -> None:
+        if self.node is not None:
+            from tokenmill.shares import check_share
+
+            check_share(self.node, self)
         for name in ("workers", "unit_bytes", "batch_bytes", "bucket_bytes", "disk_budget", "scratch_budget"):
             value = getattr(self, name)
             if value is not None and value < 1:

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from tokenmill import faults
-from tokenmill.layout import JOURNAL, PLAN, RECIPE, RUN, STATION_JOB, WORK, is_ours, output_files
+from tokenmill.layout import JOURNAL, PLAN, RECIPE, RUN, SHARES, STATION_JOB, WORK, is_a_strangers, output_files
 from tokenmill.lock import LOCK, take_lock
 from tokenmill.manifest import MANIFEST, SKIPPED, SUMS
 from tokenmill.recipe import Recipe
@@ -42,7 +42,7 @@ def start_over(out: Path, recipe: Recipe) -> None:
 
 def discard_work(work: Path) -> None:
     faults.point("work.before-removal")
-    for name in ("units", "scattered", "workers", "downloads"):
+    for name in ("units", "scattered", "workers", "downloads", SHARES):
         shutil.rmtree(work / name, ignore_errors=True)
     for path in (*work.glob(f"*{TEMP_SUFFIX}"), *work.glob(f"{STATION_JOB}*")):
         path.unlink(missing_ok=True)
@@ -55,7 +55,7 @@ def discard_work(work: Path) -> None:
 def sweep(out: Path) -> None:
     """Remove the work folder of a finished output, if the run was killed before it could."""
     work = out / WORK
-    if not work.exists() or (any(work.iterdir()) and not is_ours(work)):
+    if not work.exists() or is_a_strangers(work):
         return
     lock = take_lock(out / WORK)
     discard_work(out / WORK)

@@ -84,6 +84,12 @@ def segment_path(work: Path, unit: int, *, cut: bool = False) -> Path:
     return work / "units" / f"{unit:07d}.{'cut' if cut else 'segment'}"
 
 
+def is_segment_whole(work: Path, receipt: UnitReceipt) -> bool:
+    """Whether the segment is there, as long as its receipt says."""
+    path = segment_path(work, receipt.unit, cut=receipt.cut)
+    return path.exists() and path.stat().st_size == receipt.n_segment_bytes
+
+
 def quarantine_name(unit: int, exclusion: Exclusion) -> str:
     """The file with the text of an excluded document. Nothing of the source's name is in it."""
     return f"{unit:07d}-{exclusion.span}-{exclusion.row}.txt"

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
+from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 
@@ -71,8 +74,12 @@ def space_error(error: OSError, space: Workspace) -> Exception:
 
 def used_bytes(space: Workspace) -> int:
     """What the run has on the disk so far."""
-    files = (path for path in space.out.rglob("*") if path.is_file())
-    return sum(path.stat().st_size for path in files)
+    n_bytes = 0
+    for folder, _, names in os.walk(space.out):
+        for name in names:
+            with suppress(FileNotFoundError):  # another share has just renamed it
+                n_bytes += Path(folder, name).stat().st_size
+    return n_bytes
 
 
 def in_gb(n_bytes: float) -> str:

@@ -1,4 +1,4 @@
-"""How far a run is, told from outside: by its journal, its plan and its lock, or by the manifest when it is done."""
+"""How far a run is, told from outside: by its journals, its plan and its locks, or by the manifest when it is done."""
 
 from __future__ import annotations
 
@@ -7,20 +7,32 @@ from typing import Any, Literal
 
 import msgspec
 
+from tokenmill.beginning import PlanRecord
 from tokenmill.errors import OutputError
-from tokenmill.journal import read_state
+from tokenmill.journal import State, read_state
 from tokenmill.layout import JOURNAL, PLAN, WORK
-from tokenmill.lock import LOCK, machine_id, process_born, read_holder
+from tokenmill.lock import LOCK, Holder, is_here, lives_here, read_holder
 from tokenmill.manifest import MANIFEST, load_manifest
+from tokenmill.shares import Share, found_shares, read_record
 from tokenmill.storage.mirror import state_here
-from tokenmill.workspace import PlanRecord
+
+
+class ShareStatus(msgspec.Struct, frozen=True):
+    """One share of the work, which somebody has begun."""
+
+    share: str  # 2/8
+    state: Literal["done", "running", "stopped"]
+    host: str | None  # that has it, or had it last
+    n_units: int
+    n_units_done: int  # of those, whoever did them
+    progress: dict[str, Any] | None  # in the words of the process that runs, or of the last one
 
 
 class Status(msgspec.Struct, frozen=True):
-    """`running` is what the lock says: from another host it may be up to 20 seconds out of date."""
+    """`running` is what the locks say: from another host it may be up to 20 seconds out of date."""
 
     state: Literal["finished", "running", "stopped"]
-    owner: str | None  # who works on it
+    owner: str | None  # who works on it; shares have owners of their own
     n_units: int
     n_units_done: int
     n_documents: int
@@ -30,6 +42,7 @@ class Status(msgspec.Struct, frozen=True):
     n_tokens_in_shards: int
     n_excluded: int
     progress: dict[str, Any] | None  # in the words of the process that runs: rate, time left, what binds
+    shares: tuple[ShareStatus, ...] = ()
 
 
 def read_status(out: str | Path) -> Status:
@@ -61,12 +74,14 @@ def status_in(out: Path, name: str) -> Status:
     except (FileNotFoundError, NotADirectoryError, msgspec.MsgspecError):
         raise OutputError(f"`{name}` is no output of tokenmill, finished or not") from None
     state = read_state(work / JOURNAL)
-    holder = read_holder(work / LOCK)
-    running = holder is not None and (holder.machine != machine_id() or process_born(holder.pid) == holder.born)
+    for share in found_shares(work):
+        state.units = read_state(share.folder(work) / JOURNAL).units | state.units
+    shares = tuple(share_status(work, share, plan, state) for share in found_shares(work))
+    owner = living_holder(work / LOCK)
     receipts = state.units.values()
     return Status(
-        state="running" if running else "stopped",
-        owner=str(holder) if running else None,
+        state="running" if owner or any(share.state == "running" for share in shares) else "stopped",
+        owner=str(owner) if owner else None,
         n_units=plan.n_units,
         n_units_done=len(receipts),
         n_documents=sum(receipt.n_documents for receipt in receipts),
@@ -75,5 +90,28 @@ def status_in(out: Path, name: str) -> Status:
         n_shards=len(state.shards),
         n_tokens_in_shards=sum(shard.n_tokens for shard in state.shards),
         n_excluded=sum(len(receipt.excluded) for receipt in receipts),
-        progress=holder.progress if holder and running else None,
+        progress=owner.progress if owner else None,
+        shares=shares,
     )
+
+
+def share_status(work: Path, share: Share, plan: PlanRecord, state: State) -> ShareStatus:
+    folder = share.folder(work)
+    owner, left, record = living_holder(folder / LOCK), read_holder(folder / LOCK), read_record(folder)
+    last = left or record
+    first, behind = share.edges(plan.n_units)
+    n_done = sum(unit in state.units for unit in range(first, behind))
+    return ShareStatus(
+        share=str(share),
+        state="running" if owner else "done" if n_done == behind - first else "stopped",
+        host=last.host if last else None,
+        n_units=behind - first,
+        n_units_done=n_done,
+        progress=last.progress if last else None,
+    )
+
+
+def living_holder(path: Path) -> Holder | None:
+    """Who has a lock and, as far as can be seen from here, is alive."""
+    holder = read_holder(path)
+    return holder if holder and (not is_here(holder) or lives_here(holder)) else None

@@ -6,46 +6,33 @@ A run that finds the work folder of the same recipe goes on with it.
 from __future__ import annotations
 
 import errno
-import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from tokenmill import __version__
+from tokenmill.beginning import begin, refuse_other_recipe, taken_up
 from tokenmill.errors import OutputError
 from tokenmill.inputs import Identity, identities, refuse_other_inputs
 from tokenmill.journal import Journal, State
-from tokenmill.layout import JOURNAL, PLAN, RECIPE, WORK, is_ours, output_files
+from tokenmill.layout import JOURNAL, RECIPE, WORK, is_a_strangers, output_files
 from tokenmill.lock import Lock, take_lock
-from tokenmill.manifest import MANIFEST, SKIPPED, SUMS, Manifest, load_manifest
-from tokenmill.plan import Plan, plan_units
+from tokenmill.manifest import MANIFEST, Manifest, load_manifest
+from tokenmill.plan import Plan
 from tokenmill.recipe import Recipe
 from tokenmill.removal import discard_output, discard_work, remove_empty
 from tokenmill.scatter import pieces_path
-from tokenmill.segments import QUARANTINE, segment_path
-from tokenmill.shards.index import INDEX
+from tokenmill.segments import segment_path
+from tokenmill.shares import refuse_shares_at_work, take_in_shares
 from tokenmill.sources import Input
 from tokenmill.storage.addresses import Address
-from tokenmill.storage.local import TEMP_SUFFIX, write_whole
+from tokenmill.storage.local import TEMP_SUFFIX
 
 if TYPE_CHECKING:
     from tokenmill.home import Home
-
-T = TypeVar("T")
-
-
-class PlanRecord(msgspec.Struct, frozen=True):
-    """What a plan depends on, to make it again and to see that it is the same."""
-
-    tokenmill: str
-    unit_bytes: int
-    n_units: int
-    digest: str
-    inputs: tuple[Input, ...]
 
 
 @dataclass(frozen=True)
@@ -55,6 +42,7 @@ class Workspace:
     home: Home
     out: Path
     work: Path
+    desk: Path  # for what no other process may touch: notes of workers, downloads
     recipe: Recipe
     plan: Plan
     journal: Journal
@@ -105,20 +93,13 @@ def is_whole(path: Path, n_bytes: int) -> bool:
 def workspace(home: Home, recipe: Recipe, plan: Plan, *, retry_excluded: bool = False) -> Iterator[Workspace]:
     """Take the output folder for this process; take up what an unfinished run of the same recipe left in it."""
     out = home.folder
-    refuse_sources(out, recipe)
-    work = out / WORK
-    if work.exists() and any(work.iterdir()) and not is_ours(work):
-        raise OutputError(f"`{work}` is not tokenmill's", hint="pass another folder with `-o`, or move it away")
     made = not out.exists()
-    try:
-        work.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError) as error:
-        raise OutputError(f"cannot make the folder `{error.filename}`: a file of that name is in the way") from None
-    except OSError as error:
-        raise unwritable(out, error) from None
+    work = made_work(out, recipe)
     lock = journal = None
     try:
+        gone = refuse_shares_at_work(work, set())
         lock = take_lock(work)
+        refuse_shares_at_work(work, gone)  # one may have begun in between, and not have seen the lock
         home.claim(recipe)
         resumed = (work / RECIPE).exists()
         if resumed:
@@ -131,7 +112,8 @@ def workspace(home: Home, recipe: Recipe, plan: Plan, *, retry_excluded: bool = 
         if resumed:
             drop_leftovers(home, recipe, journal.state, retry_excluded=retry_excluded)
             home.check(journal)
-        yield Workspace(home, out, work, recipe, plan, journal, lock, resumed)
+        take_in_shares(work, recipe, plan, journal)
+        yield Workspace(home, out, work, work, recipe, plan, journal, lock, resumed)
     except OSError as error:
         if journal is None:
             raise unwritable(out, error) from None
@@ -146,44 +128,19 @@ def workspace(home: Home, recipe: Recipe, plan: Plan, *, retry_excluded: bool = 
                 remove_empty(out, also_out=made)
 
 
-def begin(out: Path, recipe: Recipe, plan: Plan) -> None:
-    """Make the folder this recipe's, if nothing of somebody else's is in the way."""
-    strangers = [
-        *output_files(out, recipe),
-        *(path for path in (out / SUMS, out / SKIPPED, out / INDEX, out / QUARANTINE) if path.exists()),
-    ]
-    if strangers:
-        raise OutputError(
-            f"`{out}` holds `{strangers[0].name}`, which tokenmill did not make and would overwrite",
-            hint="pass another folder with `-o`, or move it away",
-        )
-    write_whole(out / WORK / RECIPE, msgspec.json.encode(recipe), "recipe")
-    write_whole(out / WORK / PLAN, msgspec.json.encode(plan_record(plan)), "plan")
-
-
-def taken_up(out: Path, recipe: Recipe, plan: Plan) -> Plan:
-    """Check that the run in this folder is ours to go on with, and return its plan."""
+def made_work(out: Path, recipe: Recipe) -> Path:
+    """Make the work folder, or say why this cannot be the output."""
+    refuse_sources(out, recipe)
     work = out / WORK
-    refuse_other_recipe(out, damaged_or(work / RECIPE, Recipe), recipe)
-    if not (work / PLAN).exists():  # killed at the very beginning
-        write_whole(work / PLAN, msgspec.json.encode(plan_record(plan)), "plan")
-        return plan
-    record = damaged_or(work / PLAN, PlanRecord)
-    refuse_other_inputs(out, identities(record.inputs), identities(plan.inputs))
-    if record.unit_bytes != plan.unit_bytes:
-        plan = plan_units(recipe, record.unit_bytes)
-    if plan_record(plan).digest != record.digest:
-        raise OutputError(
-            f"`{out}` was begun by tokenmill {record.tokenmill}, which cut the inputs in another way than"
-            f" {__version__} does",
-            hint=f"finish it with tokenmill {record.tokenmill}, or delete it",
-        )
-    return plan
-
-
-def plan_record(plan: Plan) -> PlanRecord:
-    digest = hashlib.sha256(msgspec.json.encode(plan.units)).hexdigest()
-    return PlanRecord(__version__, plan.unit_bytes, len(plan.units), digest, plan.inputs)
+    if is_a_strangers(work):
+        raise OutputError(f"`{work}` is not tokenmill's", hint="pass another folder with `-o`, or move it away")
+    try:
+        work.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise OutputError(f"cannot make the folder `{error.filename}`: a file of that name is in the way") from None
+    except OSError as error:
+        raise unwritable(out, error) from None
+    return work
 
 
 def drop_leftovers(home: Home, recipe: Recipe, state: State, *, retry_excluded: bool) -> None:
@@ -245,34 +202,7 @@ def refuse_sources(out: Path, recipe: Recipe) -> None:
             raise OutputError(f"the source `{source}` is also the output", hint="pass another folder with `-o`")
 
 
-def refuse_other_recipe(out: Path | Address, earlier: Recipe, recipe: Recipe) -> None:
-    if earlier == recipe:
-        return
-    differences = [
-        f"  {field.name}: {shown(getattr(earlier, field.name))} there, {shown(getattr(recipe, field.name))} now"
-        for field in msgspec.structs.fields(Recipe)
-        if getattr(earlier, field.name) != getattr(recipe, field.name)
-    ]
-    raise OutputError(
-        "\n".join([f"`{out}` holds the output of another recipe", *differences]),
-        hint="pass another folder with `-o`, or delete this one",
-    )
-
-
-def damaged_or(path: Path, kind: type[T]) -> T:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
-    except msgspec.MsgspecError as error:
-        raise OutputError(f"`{path}` is damaged: {error}", hint=f"delete `{path.parent.parent}`") from None
-
-
 def unwritable(out: Path, error: OSError) -> Exception:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return error
     return OutputError(f"cannot write to `{out}`: {str(error.strerror).lower()}")
-
-
-def shown(value: Any) -> str:
-    if isinstance(value, tuple):
-        return ", ".join(f"`{item}`" for item in value[:3]) + (" ..." if len(value) > 3 else "")
-    return f"`{value}`"

@@ -22,6 +22,7 @@ from pathlib import Path
 
 def carry_out(spec: dict) -> int:
     from tokenmill import cli, errors, faults
+    from tokenmill.manifest import Manifest
     from tokenmill.mill import prepare_recipe
     from tokenmill.recipe import RunOptions, recipe_from_mapping
 
@@ -38,14 +39,14 @@ def carry_out(spec: dict) -> int:
         return cli.exit_code()
     try:
         recipe = recipe_from_mapping(spec["recipe"], where="the spec")
-        manifest = prepare_recipe(recipe, spec["out"], RunOptions(**spec.get("options", {})))
+        done = prepare_recipe(recipe, spec["out"], RunOptions(**spec.get("options", {})))
     except errors.TokenmillError as error:
         sys.stderr.write(f"error: {error.message}\nhint: {error.hint}\n")
         return error.exit_code
     except Exception:
         traceback.print_exc()
         return 70
-    return 4 if manifest.excluded else 0
+    return 4 if isinstance(done, Manifest) and done.excluded else 0  # or else a share
 
 
 def serve(modules: list[str]) -> None:

@@ -75,7 +75,7 @@ def two_lines(progress: Progress, width: int) -> RenderableType:
     top = Table.grid(expand=True, padding=(0, 1))
     for ratio in (None, 1, None):
         top.add_column(ratio=ratio, no_wrap=True)
-    if progress.encoded:
+    if progress.encoded and progress.assembles:
         doing = "shuffling" if progress.n_scattered_tokens else "writing"
         done, fraction = f"{count(progress.n_written_tokens)} tokens in shards", progress.written_fraction
         left = f"{rough(progress.elapsed_seconds)} so far"

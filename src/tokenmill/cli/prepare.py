@@ -14,6 +14,7 @@ from tokenmill.cli.display import progress_display
 from tokenmill.cli.options import recipe_from_flags, recipe_options, run_options
 from tokenmill.cli.plan import show_forecast
 from tokenmill.cli.report import REPORT
+from tokenmill.cli.share import refuse_beside_node, show_share
 from tokenmill.cli.signals import stoppable
 from tokenmill.cli.words import count, duration, eot_place, order_of, plural, size
 from tokenmill.errors import RecipeError, TokenmillError
@@ -43,6 +44,12 @@ if TYPE_CHECKING:
     default=300.0,
     help="Replace a worker that makes no progress for so long.  [default: 300]",
 )
+@click.option(
+    "--node",
+    metavar="I/N",
+    help="Encode the I-th of N shares, on one of several machines that share the folder OUT; the same command without"
+    " it finishes the output. Limits count then: a share may encode what lies behind them.",
+)
 @click.option("--allow-excluded", is_flag=True, help="Exit with 0, not 4, when documents went to quarantine.")
 @click.option("--retry-excluded", is_flag=True, help="Try documents again that went to quarantine before.")
 @click.option("--report", "with_report", is_flag=True, help="Write OUT/report.html, as `tokenmill report` does.")
@@ -69,6 +76,7 @@ def prepare(
     executor: Any,
     ray_address: str | None,
     stall_seconds: float,
+    node: str | None,
     allow_excluded: bool,
     retry_excluded: bool,
     with_report: bool,
@@ -94,6 +102,7 @@ def prepare(
         tokenmill prepare books.txt -o data/books --tokenizer cl100k_base --separator '<|endoftext|>'
     """
     from tokenmill.mill import prepare_recipe
+    from tokenmill.sharing import ShareDone
 
     recipe = recipe_from_flags(sources, recipe_file, no_shuffle, flags, quiet or progress in ("jsonl", "off"))
     options = run_options(
@@ -105,8 +114,11 @@ def prepare(
         executor=executor,
         ray_address=ray_address,
         stall_seconds=stall_seconds,
+        node=node,
         retry_excluded=retry_excluded,
     )
+    if node is not None:
+        refuse_beside_node(report=with_report, dry_run=dry_run)
     if dry_run:
         show_forecast(recipe, out, options, as_json)
         return 0
@@ -124,11 +136,15 @@ def prepare(
 
     try:
         with progress_display("off" if quiet else progress) as show, stoppable(show) as on_progress:
-            manifest = prepare_recipe(recipe, out, options, show_and_note)
+            done = prepare_recipe(recipe, out, options, show_and_note)
     except TokenmillError:
         if verbose:
             traceback.print_exc()
         raise
+    if isinstance(done, ShareDone):
+        show_share(done, out, as_json=as_json, quiet=quiet)
+        return 0
+    manifest: Manifest = done
     if with_report:
         assert isinstance(out, Path)
         write_report(out)

@@ -13,7 +13,7 @@ from tokenmill.cli.options import Place
 from tokenmill.cli.words import count, duration, plural, size
 
 if TYPE_CHECKING:
-    from tokenmill.status import Status
+    from tokenmill.status import ShareStatus, Status
 
 WATCH_SECONDS = 2.0
 
@@ -54,7 +54,8 @@ def in_words(found: Status, out: Path | str) -> str:
     if found.state == "finished":
         lines = [f"Finished: {done} of text in {plural(found.n_shards, 'shard')}"]
     else:
-        who = f"Running: {found.owner}" if found.state == "running" else "Stopped"
+        n_running = sum(share.state == "running" for share in found.shares)
+        who = f"Running: {found.owner or plural(n_running, 'share')}" if found.state == "running" else "Stopped"
         lines = [
             f"{who}; {found.n_units_done:,} of {plural(found.n_units, 'unit')} done",
             f"  {done} of text",
@@ -68,8 +69,22 @@ def in_words(found: Status, out: Path | str) -> str:
             f" {count(progress.get('tokens_per_second') or 0)} tokens/s with"
             f" {plural(progress.get('workers') or 0, 'worker')}{left}"
         )
+    lines += [share_line(share) for share in found.shares]
     if found.n_excluded:
         lines.append(f"  {plural(found.n_excluded, 'document')} in quarantine")
-    if found.state == "stopped":
+    if found.shares:
+        lines.append(
+            f"When all shares are done, run the same `tokenmill prepare ... -o {out}` command without `--node`."
+        )
+    elif found.state == "stopped":
         lines.append(f"To go on, run the same `tokenmill prepare ... -o {out}` command again.")
     return "\n".join(lines)
+
+
+def share_line(share: ShareStatus) -> str:
+    """Whose a share is, and how far."""
+    rate = (share.progress or {}).get("text_mb_per_second")
+    pace = f" at {rate} MB/s" if rate else ""
+    where = f" on {share.host}" if share.host else ""
+    units = f"{share.n_units_done:,} of {plural(share.n_units, 'unit')} done"
+    return f"  share {share.share}: {share.state}{where}; {units}{pace}"

@@ -169,8 +169,7 @@ class ClusterMeans:
         """Have a segment on the driver's own machine: of the unit that a limit falls into."""
         self.reach.bring({segment_name(receipt.unit): receipt.n_segment_bytes})
 
-    def finish(self) -> Sequence[Event]:
-        """Have the inputs hashed that a limit has kept from being read to the end."""
+    def finish(self, *, all_inputs: bool) -> Sequence[Event]:
         for index in range(len(self.space.plan.inputs)):
             self._have_hashed(index)
         while self.crew.n_open:

@@ -72,7 +72,7 @@ class _Crew:
         self.results: queue.Queue[UnitReceipt | Beat | Mishap | Exception] = queue.Queue(maxsize=2 * n_workers)
         self.changed = threading.Condition()  # the ledger
         self.stopping = threading.Event()
-        folder = Path(job.work) / "workers"
+        folder = Path(job.desk) / "workers"
         folder.mkdir(exist_ok=True)
         line = msgspec.json.encode(job) + b"\n"
         self.seats = [Seat(folder, i, line) for i in range(n_workers)]

@@ -7,7 +7,7 @@ import os
 import secrets
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -58,13 +58,14 @@ class PartialFile:
         with self.temp_path.open("rb") as file:
             self._hash = hashlib.file_digest(file, "sha256")
 
-    def commit(self) -> None:
-        """Give the file its name, now that all of it is on disk."""
+    def commit(self, *, unless_there: bool = False) -> None:
+        """Give the file its name, now that all of it is on disk; if asked, unless another has it already."""
         faults.point(f"{self.role}.written")
         os.fsync(self._file.fileno())
         faults.point(f"{self.role}.synced")
         self._file.close()
-        self.temp_path.replace(self.path)
+        if not (unless_there and linked(self.temp_path, self.path)):
+            self.temp_path.replace(self.path)
         faults.point(f"{self.role}.renamed")
         sync_folder(self.path.parent)
 
@@ -84,6 +85,16 @@ class PartialFile:
         pass
 
 
+def linked(path: Path, name: Path) -> bool:
+    """Give a file a second name, unless there is such a file; return False where the file system has no links."""
+    try:
+        with suppress(FileExistsError):
+            os.link(path, name)
+    except OSError:
+        return False
+    return True
+
+
 @contextmanager
 def partial_file(path: Path, role: str, *, hashed: bool = True, shared: bool = False) -> Iterator[PartialFile]:
     """Open a file that the caller commits; where that does not happen, nothing is left."""
@@ -94,12 +105,19 @@ def partial_file(path: Path, role: str, *, hashed: bool = True, shared: bool = F
         file.abandon()
 
 
-def write_whole(path: Path, data: bytes, role: str) -> str:
+def write_whole(path: Path, data: bytes, role: str, *, shared: bool = False) -> str:
     """Write a small file so that it is there whole or not at all; return its SHA-256."""
-    with partial_file(path, role) as file:
+    with partial_file(path, role, shared=shared) as file:
         file.write(data)
         file.commit()
         return file.sha256
+
+
+def write_first(path: Path, data: bytes, role: str) -> None:
+    """Write a small file so that it is there whole; of several processes that do, the first one's stays."""
+    with partial_file(path, role, shared=True) as file:
+        file.write(data)
+        file.commit(unless_there=True)
 
 
 def sync_folder(folder: Path) -> None:

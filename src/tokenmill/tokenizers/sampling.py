@@ -8,6 +8,7 @@ names the command that shows it.
 
 from __future__ import annotations
 
+import secrets
 import shlex
 import threading
 import time
@@ -22,6 +23,7 @@ from tokenmill.batches import Documents, Tokens, arrow_array, text_array
 from tokenmill.care import NOT_THE_DOCUMENT
 from tokenmill.errors import ExactnessError
 from tokenmill.journal import Checked
+from tokenmill.storage.local import TEMP_SUFFIX
 from tokenmill.tokenizers import Tokenizer
 
 MIN_DOCUMENTS = 20
@@ -68,8 +70,10 @@ class SampleWriter:
         all_ids = np.concatenate([np.empty(0, np.uint32), *self._ids])
         ids = pa.LargeListArray.from_arrays(arrow_array(offsets), arrow_array(all_ids))
         table = pa.table([text_array(self._texts), ids], schema=SCHEMA)
-        with pa.ipc.new_file(str(path), SCHEMA) as writer:
+        temp_path = path.with_name(f"{path.name}.{secrets.token_hex(8)}{TEMP_SUFFIX}")  # another may write it too
+        with pa.ipc.new_file(str(temp_path), SCHEMA) as writer:
             writer.write_table(table)
+        temp_path.replace(path)
 
 
 class SampleChecker:
