@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from tokenmill import faults
-from tokenmill.segments import UnitReceipt
+from tokenmill.segments import Receipts, UnitReceipt
 from tokenmill.shards.receipts import ShardReceipt
 
 
@@ -61,13 +61,14 @@ class ScratchLost(msgspec.Struct, frozen=True, tag="lost"):
 
 
 Event = UnitDone | ShardSealed | Scattered | InputHashed | Checked | ShardPut | ScratchLost
+_decoder = msgspec.json.Decoder(Event)
 
 
 class State:
     """What the journal says: what is done, and need not be done again."""
 
     def __init__(self) -> None:
-        self.units: dict[int, UnitReceipt] = {}
+        self.units = Receipts()
         self.shards: list[ShardReceipt] = []
         self.scattered: Scattered | None = None
         self.input_sha256: dict[int, str] = {}
@@ -149,7 +150,7 @@ def read_events(path: Path) -> Iterator[tuple[Event, int]]:
             if not line.endswith(b"\n") or crc != b"%08x" % zlib.crc32(data):
                 return
             end += len(line)
-            yield msgspec.json.decode(data, type=Event), end
+            yield _decoder.decode(data), end
 
 
 def read_state(path: Path) -> State:

@@ -17,13 +17,13 @@ from tokenmill.journal import Event
 from tokenmill.plan import Unit
 from tokenmill.progress import Progress
 from tokenmill.recipe import RunOptions
-from tokenmill.segments import UnitReceipt
+from tokenmill.segments import FirstReceipts, UnitReceipt
 from tokenmill.shards.receipts import ShardReceipt
 from tokenmill.tokenizers import Tokenizer
 from tokenmill.tokenizers.sampling import SampleChecker
 from tokenmill.workspace import Workspace
 
-Assembled = tuple[list[UnitReceipt], list[ShardReceipt]]  # the receipts of the units that went into shards, and theirs
+Assembled = tuple[FirstReceipts, list[ShardReceipt]]  # the receipts of the units that went into shards, and theirs
 
 
 class Means(Protocol):

@@ -86,14 +86,15 @@ def carried_out(
         import_paths=import_paths(),
         use_reference=engine.use_reference,
     )
-    done = list(journal.state.units.values())
-    n_units = next((receipt.unit + 1 for receipt in done if receipt.cut), len(plan.units))  # a limit falls there
-    to_do = [unit for unit in plan.units[:n_units] if unit.index not in journal.state.units]
+    done = journal.state.units
+    # A limit falls into the unit that was cut.
+    n_units = next((receipt.unit + 1 for receipt in done.values() if receipt.cut), len(plan.units))
+    to_do = [unit for unit in plan.units[:n_units] if unit.index not in done]
     means = means_for(space, job, to_do, options, progress)
     try:
-        receipts, shards = means.assemble(recorded(done, space, means))
-        for event in means.finish():
-            journal.record(event)
+        receipts, shards = means.assemble(recorded(list(done), space, means))
+        if learned := means.finish():
+            journal.record(*learned)
     finally:
         means.close()
     space.home.settle(journal, progress.tick)
@@ -110,9 +111,10 @@ def means_for(space: Workspace, job: Job, to_do: list[Unit], options: RunOptions
     return ClusterMeans(space, job, to_do, options, progress)
 
 
-def recorded(done: list[UnitReceipt], space: Workspace, means: Means) -> Iterator[UnitReceipt]:
+def recorded(done: list[int], space: Workspace, means: Means) -> Iterator[UnitReceipt]:
     """Yield the receipts of units: those of the journal, and new ones as soon as they are in it."""
-    for receipt in done:
+    for unit in done:
+        receipt = space.journal.state.units[unit]
         follow_up(receipt, space, means)
         yield receipt
     for receipts in means.encoded():
@@ -125,8 +127,8 @@ def recorded(done: list[UnitReceipt], space: Workspace, means: Means) -> Iterato
 def follow_up(receipt: UnitReceipt, space: Workspace, means: Means) -> None:
     space.lock.check()
     space.home.settle(space.journal)
-    for event in means.follow_up(receipt):
-        space.journal.record(event)
+    if learned := means.follow_up(receipt):
+        space.journal.record(*learned)
 
 
 def prepare(

@@ -11,8 +11,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.assemble import in_unit_order, limited, n_val_documents, noted, refuse_a_broken_tokenizer
-from tokenmill.cluster.crew import Crew, Task
+from tokenmill.assemble import Used, in_unit_order, limited, n_val_documents, refuse_a_broken_tokenizer
+from tokenmill.cluster.crew import Crew, Link, Task
 from tokenmill.cluster.cutting import shard_tasks
 from tokenmill.cluster.ray_link import RayLink
 from tokenmill.cluster.reach import FolderReach, Reach, StoreReach
@@ -41,7 +41,15 @@ MAX_SHARDS_AHEAD = 10_000  # handed out and not sealed: what the driver holds of
 class ClusterMeans:
     check_seconds: float = 0.0  # in the stations, as part of encoding
 
-    def __init__(self, space: Workspace, job: Job, to_do: list[Unit], options: RunOptions, progress: Progress) -> None:
+    def __init__(
+        self,
+        space: Workspace,
+        job: Job,
+        to_do: list[Unit],
+        options: RunOptions,
+        progress: Progress,
+        link: Link | None = None,
+    ) -> None:
         self.space, self.progress, self.options = space, progress, options
         self.job = msgspec.structs.replace(job, check_samples=True)
         self.dtype = np.dtype(recipe_dtype(job.recipe))
@@ -51,7 +59,7 @@ class ClusterMeans:
             self._job_name, msgspec.json.encode(StationJob(self.job, options.stall_seconds, options.disk_budget))
         )
         out = str(space.out.absolute()) if isinstance(space.home, LocalHome) else str(space.home)
-        self.link = RayLink(options.ray_address, options.workers, out, self._job_name)
+        self.link = link or RayLink(options.ray_address, options.workers, out, self._job_name)
         n_workers = options.workers or self.link.n_cpus()
         ledger = Ledger(to_do, AllHere(), n_workers, use_reference=job.use_reference)
         here = About("", 0, sees_out=True, missing_input=None, versions=versions(job))
@@ -82,7 +90,8 @@ class ClusterMeans:
 
     def _have_hashed(self, index: int) -> None:
         known = self.space.journal.state.input_sha256
-        if index not in self._hashes_asked | known.keys() and not self.space.plan.inputs[index].is_remote:
+        asked = index in self._hashes_asked or index in known
+        if not asked and not self.space.plan.inputs[index].is_remote:
             self._hashes_asked.add(index)
             self.crew.add(Task("hash", ("hash", index), str(index).encode(), index))
 
@@ -92,14 +101,14 @@ class ClusterMeans:
         return [hashed for hashed in dict.fromkeys(taken) if hashed.input not in known]
 
     def assemble(self, receipts: Iterator[UnitReceipt]) -> Assembled:
-        used: list[UnitReceipt] = []
+        used = Used()
         recipe, plan, journal = self.job.recipe, self.space.plan, self.space.journal
         in_order = limited(in_unit_order(receipts), plan, self.job, self.dtype, journal, self.fetcher, self.bring)
-        stream: Iterable[UnitReceipt] = noted(in_order, used)
+        stream: Iterable[UnitReceipt] = used.counted(in_order)
         n_documents = None
         if isinstance(recipe.val, float):
-            stream = list(stream)
             n_documents = sum(receipt.n_documents for receipt in stream)
+            stream = journal.state.units.first(used.n_units)
         n_val = None if recipe.val == "shard" else n_val_documents(recipe, n_documents)
         sealer = _Sealer(self)
         stretches = sealer.noted(self.stretches(stream))
@@ -108,11 +117,12 @@ class ClusterMeans:
             sealer.seal()
             while self.crew.n_open > MAX_SHARDS_AHEAD:
                 self.turn(sealer)
-        refuse_a_broken_tokenizer(used, recipe)
+        went_in = journal.state.units.first(used.n_units)
+        refuse_a_broken_tokenizer(went_in, recipe)
         while self.crew.n_open:
             self.turn(sealer)
         refuse_nothing_to_train_on(journal.state.shards)
-        return used, list(journal.state.shards)
+        return went_in, list(journal.state.shards)
 
     def turn(self, sealer: _Sealer) -> None:
         self.crew.turn()
@@ -178,11 +188,15 @@ class _Sealer:
 
     def seal(self) -> None:
         """Record the shards that have come and whose predecessors have."""
-        shards = self.means.crew.shards
-        while (shard := shards.pop(number := len(self.journal.state.shards), None)) is not None:
-            self.journal.record(ShardPut(number + 1), ShardSealed(shard))
-            self._count(shard)
+        come, shards, n_before = self.means.crew.shards, list[ShardReceipt](), len(self.journal.state.shards)
+        while (shard := come.pop(n_before + len(shards), None)) is not None:
+            shards.append(shard)
+        if shards:  # together: to sync the disk takes long, and to put a part of the journal in a store too
+            events = [(ShardPut(number), ShardSealed(shard)) for number, shard in enumerate(shards, n_before + 1)]
+            self.journal.record(*(event for pair in events for event in pair))
             self.means.space.home.shard_there()
+        for shard in shards:
+            self._count(shard)
             self.means.progress.written(shard.n_tokens)
             self.means.progress.shard_sealed(shard)
         covered = []
