@@ -200,3 +200,23 @@ def test_no_station_can_be_started():
     link.submit = lambda station, kind, task: link.answers.append(Ended(station, None, "No module named tokenmill"))
     with pytest.raises(WorkerError, match="No module named tokenmill"):
         units_done(crew_of(link, 1))
+
+
+def test_the_units_of_an_input_go_to_one_node_while_there_are_others():
+    link = MadeUp(4)
+    link.nodes = {"s0": "a", "s1": "a", "s2": "b", "s3": "b"}
+    link.node_of = link.nodes.__getitem__
+    units = [Unit(i, (Span(i // 6, i % 6, i % 6 + 1, 1),)) for i in range(48)]
+    crew = Crew(link, Ledger(units, AllHere(), 4, use_reference=False), Heard(), HERE)
+    assert units_done(crew) == list(range(48))
+    requests = [
+        (station, msgspec.json.decode(task, type=UnitRequest)) for station, kind, task in link.asked if kind == "encode"
+    ]
+    nodes_of = {i: {link.nodes[station] for station, one in requests if one.unit.spans[0].input == i} for i in range(8)}
+    assert [len(nodes) for nodes in nodes_of.values()] == [1] * 8
+
+
+def test_what_is_set_aside_for_a_node_is_taken_by_others_at_the_end():
+    ledger = Ledger([Unit(i, (Span(0, i, i + 1, 1),)) for i in range(5)], AllHere(), 4, use_reference=False)
+    begun = [ledger.next_position(node) for node in ("a", "b", "a", "b", "b", "a")]
+    assert begun == [0, 1, 2, 3, 4, None]

@@ -32,6 +32,7 @@ class Ledger:
         self.n_begun = 0  # positions handed out so far
         self.first_unfinished = 0
         self._again: deque[int] = deque()  # positions whose worker died
+        self._set_aside: defaultdict[str, deque[int]] = defaultdict(deque)  # positions that a node is to begin next
         self._finished: set[int] = set()  # those behind the first unfinished one
         self._troubles: defaultdict[int, Trouble] = defaultdict(Trouble)
 
@@ -44,17 +45,39 @@ class Ledger:
         """Whether a unit could be begun if its inputs were here."""
         return self.n_begun < min(len(self.units), self.first_unfinished + WINDOW_PER_WORKER * self.n_workers)
 
-    def next_position(self) -> int | None:
+    def next_position(self, node: str | None = None) -> int | None:
         """The next unit to begin, if it is not too far ahead of the first unfinished one and its inputs are here.
 
         A unit that comes again has them: they stay until it is done.
         """
         if self._again:
             return self._again.popleft()
+        if node is not None:
+            return self._next_on(node)
         if self.waits_for_supply and self.supply.paths(self.units[self.n_begun]) is not None:
             self.n_begun += 1
             return self.n_begun - 1
         return None
+
+    def _next_on(self, node: str) -> int | None:
+        """The next unit for a node of a cluster, which has to fetch its inputs whole: each goes to as few as can be.
+
+        The units of an input are set aside for the node that begins with it. When nothing else may be begun, a node
+        takes what is set aside for another: that which all wait for.
+        """
+        aside = self._set_aside
+        if not aside[node] and self.waits_for_supply:
+            share = max(1, WINDOW_PER_WORKER * self.n_workers // len(aside))  # or others would have to wait
+            first, first_input = self.n_begun, self.units[self.n_begun].spans[0].input
+            while self.waits_for_supply and self.units[self.n_begun].spans[0].input == first_input:
+                self.n_begun += 1
+                if self.n_begun - first == share:
+                    break
+            aside[node].extend(range(first, self.n_begun))
+        elif not aside[node]:
+            other = min((one for one in aside if aside[one]), key=lambda one: aside[one][0], default=node)
+            aside[node], aside[other] = aside[other], aside[node]
+        return aside[node].popleft() if aside[node] else None
 
     def request(self, position: int) -> UnitRequest:
         unit = self.units[position]
