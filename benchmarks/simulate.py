@@ -47,7 +47,7 @@ from tokenmill.progress import Progress
 from tokenmill.recipe import RunOptions
 from tokenmill.segments import UnitReceipt
 from tokenmill.shuffle import keyed_permutation, numpy_permutation
-from tokenmill.storage.objects import PART_BYTES
+from tokenmill.storage.objects import PART_BYTES, WHOLE_BYTES
 from tokenmill.workspace import plan_record, workspace
 
 Figures = dict[str, Any]
@@ -257,7 +257,7 @@ def requests(corpus: Corpus, folder: Path) -> Figures:
 
 def n_puts(n_bytes: int) -> int:
     """Requests to put an object: one, or its parts with one to begin and one to end."""
-    return 1 if n_bytes <= PART_BYTES else -(-n_bytes // PART_BYTES) + 2
+    return 1 if n_bytes <= WHOLE_BYTES else -(-n_bytes // PART_BYTES) + 2
 
 
 PARTS: dict[str, Callable[[Corpus, Path], Figures]] = {
