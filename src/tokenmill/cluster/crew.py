@@ -1,9 +1,9 @@
 """The driver's side: hand tasks to stations, take results, and cope with what goes wrong. Knows nothing of Ray.
 
 A station gets one task at a time, and the next when it has answered. One that is lost (its process, its node) is
-started anew by whoever runs the stations, and its task goes to another at once. When nothing is left to begin, idle
-stations take a second copy of what is under way elsewhere: nobody waits for a slow node. Every task gives the same
-bytes however often it is done, so the first answer counts.
+started anew by whoever runs the stations, and its task goes to another at once. When nothing is left to begin, or when
+all would soon wait for one unit, idle stations take a second copy of what is slow elsewhere: nobody waits for a slow
+node. Every task gives the same bytes however often it is done, so the first answer counts.
 """
 
 from __future__ import annotations
@@ -172,8 +172,14 @@ class Crew:
     def _next(self, hand: _Hand) -> Task | None:
         if self._waiting:
             return self._waiting.popleft()
+        late = self.ledger.is_late(self.ledger.first_unfinished)
+        if late and (task := self._copy_of_slow()) is not None:
+            return task
         if (position := self.ledger.next_position(hand.node)) is not None:
             return self._unit_task(position)
+        return self._copy_of_slow()
+
+    def _copy_of_slow(self) -> Task | None:
         if self._slow is None:
             self._slow = self._slow_tasks()
         return self._slow.popleft() if self._slow else None

@@ -43,7 +43,15 @@ class Ledger:
     @property
     def waits_for_supply(self) -> bool:
         """Whether a unit could be begun if its inputs were here."""
-        return self.n_begun < min(len(self.units), self.first_unfinished + WINDOW_PER_WORKER * self.n_workers)
+        return self.n_begun < min(len(self.units), self.first_unfinished + self.window)
+
+    @property
+    def window(self) -> int:
+        return WINDOW_PER_WORKER * self.n_workers
+
+    def is_late(self, position: int) -> bool:
+        """Whether a unit that is not done will soon keep all others from being begun."""
+        return self.n_begun - position > self.window // 2
 
     def next_position(self, node: str | None = None) -> int | None:
         """The next unit to begin, if it is not too far ahead of the first unfinished one and its inputs are here.
@@ -62,22 +70,26 @@ class Ledger:
     def _next_on(self, node: str) -> int | None:
         """The next unit for a node of a cluster, which has to fetch its inputs whole: each goes to as few as can be.
 
-        The units of an input are set aside for the node that begins with it. When nothing else may be begun, a node
-        takes what is set aside for another: that which all wait for.
+        The units of an input are set aside for the node that begins with it. A node that has none takes what is set
+        aside for another if that is late, or if nothing else may be begun.
         """
         aside = self._set_aside
-        if not aside[node] and self.waits_for_supply:
-            share = max(1, WINDOW_PER_WORKER * self.n_workers // len(aside))  # or others would have to wait
-            first, first_input = self.n_begun, self.units[self.n_begun].spans[0].input
-            while self.waits_for_supply and self.units[self.n_begun].spans[0].input == first_input:
-                self.n_begun += 1
-                if self.n_begun - first == share:
-                    break
-            aside[node].extend(range(first, self.n_begun))
-        elif not aside[node]:
+        if not aside[node]:
             other = min((one for one in aside if aside[one]), key=lambda one: aside[one][0], default=node)
-            aside[node], aside[other] = aside[other], aside[node]
+            if self.waits_for_supply and not (aside[other] and self.is_late(aside[other][0])):
+                aside[node].extend(self._begun_together(self.window // len(aside)))
+            else:
+                aside[node], aside[other] = aside[other], aside[node]
         return aside[node].popleft() if aside[node] else None
+
+    def _begun_together(self, at_most: int) -> range:
+        """The next units that begin in the same input; not so many that others would have to wait."""
+        first, first_input = self.n_begun, self.units[self.n_begun].spans[0].input
+        while self.waits_for_supply and self.units[self.n_begun].spans[0].input == first_input:
+            self.n_begun += 1
+            if self.n_begun - first >= at_most:
+                break
+        return range(first, self.n_begun)
 
     def request(self, position: int) -> UnitRequest:
         unit = self.units[position]
