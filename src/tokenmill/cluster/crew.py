@@ -196,6 +196,7 @@ class Crew:
             for hand in self._hands.values()
             if hand.task is not None
             and self._copies[hand.task.key] == 1
+            and not self._is_done(hand.task)
             and now - hand.since > max(SLOW_SECONDS, SLOW_TIMES * usual.get(hand.task.kind, 0.0))
         ]
         return deque(task for _, task in sorted(slow, key=lambda pair: pair[0]))

@@ -172,7 +172,6 @@ def put(address: Address, data: bytes | Path, *, mode: Any = "overwrite") -> str
 
     Raises FileExistsError where the condition does not hold.
     """
-
     n_bytes = len(data) if isinstance(data, bytes) else data.stat().st_size
 
     def write() -> str | None:
