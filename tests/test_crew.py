@@ -1,4 +1,4 @@
-"""The driver's side of a cluster, with stations that are made up: who gets what, and what is said when it goes wrong."""
+"""The driver's side of a cluster, with made-up stations: who gets what, and what is said when it goes wrong."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_no_station_can_be_started():
 def test_the_units_of_an_input_go_to_one_node_while_there_are_others():
     link = MadeUp(4)
     link.nodes = {"s0": "a", "s1": "a", "s2": "b", "s3": "b"}
-    link.node_of = link.nodes.__getitem__
+    link.node_of, link.n_nodes = link.nodes.__getitem__, lambda: 2
     units = [Unit(i, (Span(i // 6, i % 6, i % 6 + 1, 1),)) for i in range(48)]
     crew = Crew(link, Ledger(units, AllHere(), 4, use_reference=False), Heard(), HERE)
     assert units_done(crew) == list(range(48))
