@@ -2,7 +2,7 @@
 
 A station gets one task at a time, and the next when it has answered. One that is lost (its process, its node) is
 started anew by whoever runs the stations, and its task goes to another at once. When nothing is left to begin, or when
-all would soon wait for one unit, idle stations take a second copy of what is slow elsewhere: nobody waits for a slow
+all would soon wait for one unit, idle stations take another copy of what is slow elsewhere: nobody waits for a slow
 node. Every task gives the same bytes however often it is done, so the first answer counts.
 """
 
@@ -31,6 +31,7 @@ from tokenmill.worker import Done, Failed
 TURN_SECONDS = 0.2
 # A second copy of a task is begun when the first has taken so many times as long as others do, and so long at least.
 SLOW_TIMES, SLOW_SECONDS = 3.0, 2.0
+MAX_COPIES = 3  # at a time: the second station may be a slow one too
 MAX_STARTS = 3
 _decoder = msgspec.json.Decoder(Result)
 START_SECONDS = 60.0  # until every node that was there at the beginning has said who it is
@@ -110,6 +111,7 @@ class Crew:
     _seconds: dict[str, deque[float]] = field(default_factory=dict)
     _slow: deque[Task] | None = None  # to be copied in this turn; None: nobody has looked
     _began: float = field(default_factory=monotonic)
+    _slow_nodes: set[str] = field(default_factory=set)
     _begun: bool = False
 
     def encode(self) -> Generator[UnitReceipt]:
@@ -141,9 +143,10 @@ class Crew:
             self._slow = None
             for station, hand in self._hands.items():
                 if hand.ready and hand.task is None:
-                    if (task := self._next(hand)) is None:
+                    if (task := self._next(hand)) is not None:
+                        self._hand_out(station, hand, task)
+                    elif not self._slow:
                         break  # nor is there anything for the others
-                    self._hand_out(station, hand, task)
         for ended in self.link.wait(TURN_SECONDS):
             self._ended(ended)
         self.progress.tick()
@@ -173,31 +176,38 @@ class Crew:
         if self._waiting:
             return self._waiting.popleft()
         late = self.ledger.is_late(self.ledger.first_unfinished)
-        if late and (task := self._copy_of_slow()) is not None:
+        if late and (task := self._copy_of_slow(hand)) is not None:
             return task
         if (position := self.ledger.next_position(hand.node)) is not None:
             return self._unit_task(position)
-        return self._copy_of_slow()
+        return self._copy_of_slow(hand)
 
-    def _copy_of_slow(self) -> Task | None:
+    def _copy_of_slow(self, hand: _Hand) -> Task | None:
+        """Something to do a second time, for a station of a node that is not slow itself."""
         if self._slow is None:
             self._slow = self._slow_tasks()
-        return self._slow.popleft() if self._slow else None
+            waiting = {task.key for task in self._slow}
+            nodes = {one.node for one in self._hands.values() if one.task is not None and one.task.key in waiting}
+            self._slow_nodes = nodes if len(nodes) < len(self.nodes) else set()
+        return self._slow.popleft() if self._slow and hand.node not in self._slow_nodes else None
 
     def _unit_task(self, position: int) -> Task:
         request = self.ledger.request(position)
         return Task("encode", ("unit", position), msgspec.json.encode(request), position)
 
     def _slow_tasks(self) -> deque[Task]:
-        """What one station has been at for long, and nobody else; the longest first."""
+        """What all stations that are at it have been at for long, and not too many; the longest first."""
         now, usual = self.now(), {kind: statistics.median(seconds) for kind, seconds in self._seconds.items()}
+        begun: dict[Hashable, tuple[float, Task]] = {}  # when the last station began with each
+        for hand in self._hands.values():
+            if (task := hand.task) is not None and hand.since >= begun.get(task.key, (hand.since, task))[0]:
+                begun[task.key] = (hand.since, task)
         slow = [
-            (hand.since, hand.task)
-            for hand in self._hands.values()
-            if hand.task is not None
-            and self._copies[hand.task.key] == 1
-            and not self._is_done(hand.task)
-            and now - hand.since > max(SLOW_SECONDS, SLOW_TIMES * usual.get(hand.task.kind, 0.0))
+            (since, task)
+            for since, task in begun.values()
+            if now - since > max(SLOW_SECONDS, SLOW_TIMES * usual.get(task.kind, 0.0))
+            and self._copies[task.key] < MAX_COPIES
+            and not self._is_done(task)
         ]
         return deque(task for _, task in sorted(slow, key=lambda pair: pair[0]))
 
