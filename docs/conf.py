@@ -26,7 +26,16 @@ NAVIGATION = {
         "scripts",
         "my-prepare-dies",
     ],
-    "Concepts": ["how-it-works", "exactness", "delimiters", "determinism", "reliability", "manifest", "performance"],
+    "Concepts": [
+        "how-it-works",
+        "exactness",
+        "delimiters",
+        "determinism",
+        "reliability",
+        "manifest",
+        "performance",
+        "scale",
+    ],
     "Commands": [
         "prepare",
         "plan",

@@ -1,4 +1,4 @@
-"""The driver's side of a cluster, with stations that are made up: who gets what, and what is said of mishaps."""
+"""The driver's side of a cluster, with made-up stations: who gets what, and what is said when it goes wrong."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tokenmill.cluster.crew import Crew, Ended, Task
 from tokenmill.cluster.station import About, Encoded, Written
 from tokenmill.errors import OutputError, SourceError, WorkerError
 from tokenmill.executors.deaths import Death
-from tokenmill.executors.ledger import LedgerByFile
+from tokenmill.executors.ledger import Ledger
 from tokenmill.fetching import AllHere
 from tokenmill.plan import Span, Unit
 from tokenmill.segments import SpanReceipt, StageSeconds, UnitReceipt
@@ -91,9 +91,9 @@ def receipt(unit: int) -> UnitReceipt:
     return UnitReceipt(unit, (SpanReceipt(1, 1, 10, 40),), {}, 0, StageSeconds(0, 0, 0), 1)
 
 
-def crew_of(link: MadeUp, n_units: int, n_in_file: int = 1000) -> Crew:
-    units = [Unit(i, (Span(i // n_in_file, i, i + 1, 1),)) for i in range(n_units)]
-    return Crew(link, LedgerByFile(units, AllHere(), len(link.names), use_reference=False), Heard(), HERE)
+def crew_of(link: MadeUp, n_units: int) -> Crew:
+    units = [Unit(i, (Span(0, i, i + 1, 1),)) for i in range(n_units)]
+    return Crew(link, Ledger(units, AllHere(), len(link.names), use_reference=False), Heard(), HERE)
 
 
 def units_done(crew: Crew) -> list[int]:
@@ -202,11 +202,21 @@ def test_no_station_can_be_started():
         units_done(crew_of(link, 1))
 
 
-def test_the_units_of_a_file_go_to_one_node_as_long_as_there_are_files():
-    link = MadeUp(3)
-    assert units_done(crew_of(link, 60, n_in_file=10)) == list(range(60))
-    nodes_of = [set() for _ in range(6)]
-    for station, kind, task in link.asked:
-        if kind == "encode":
-            nodes_of[msgspec.json.decode(task, type=UnitRequest).unit.index // 10].add(station)
-    assert sum(len(nodes) == 1 for nodes in nodes_of) >= 3
+def test_the_units_of_an_input_go_to_one_node_while_there_are_others():
+    link = MadeUp(4)
+    link.nodes = {"s0": "a", "s1": "a", "s2": "b", "s3": "b"}
+    link.node_of, link.n_nodes = link.nodes.__getitem__, lambda: 2
+    units = [Unit(i, (Span(i // 6, i % 6, i % 6 + 1, 1),)) for i in range(48)]
+    crew = Crew(link, Ledger(units, AllHere(), 4, use_reference=False), Heard(), HERE)
+    assert units_done(crew) == list(range(48))
+    requests = [
+        (station, msgspec.json.decode(task, type=UnitRequest)) for station, kind, task in link.asked if kind == "encode"
+    ]
+    nodes_of = {i: {link.nodes[station] for station, one in requests if one.unit.spans[0].input == i} for i in range(8)}
+    assert [len(nodes) for nodes in nodes_of.values()] == [1] * 8
+
+
+def test_what_is_set_aside_for_a_node_is_taken_by_others_at_the_end():
+    ledger = Ledger([Unit(i, (Span(0, i, i + 1, 1),)) for i in range(5)], AllHere(), 4, use_reference=False)
+    begun = [ledger.next_position(node) for node in ("a", "b", "a", "b", "b", "a")]
+    assert begun == [0, 1, 2, 3, 4, None]

@@ -32,6 +32,7 @@ from tokenmill.plan import Plan
 from tokenmill.recipe import Recipe, RunOptions, recipe_dtype, shard_dtype, shuffle_kind_and_seed
 from tokenmill.scatter import GroupReceipt, ScatterTask, bucket_stretches, pieces_path, scatter_tasks, scattered_here
 from tokenmill.segments import (
+    FirstReceipts,
     Segment,
     Stretch,
     UnitReceipt,
@@ -61,17 +62,17 @@ def assemble(
     journal: Journal,
     progress: AssemblyProgress,
     supply: Supply,
-) -> tuple[list[UnitReceipt], list[ShardReceipt]]:
+) -> tuple[FirstReceipts, list[ShardReceipt]]:
     """Write the shards of a run; return the receipts of the units that went into them, and theirs."""
     recipe = job.recipe
     dtype = np.dtype(recipe_dtype(recipe))
-    used: list[UnitReceipt] = []
+    used = Used()
     work = Path(job.work)
 
     def bring(receipt: UnitReceipt) -> None:
         home.bring(segment_path(work, receipt.unit, cut=receipt.cut), receipt.n_segment_bytes)
 
-    receipts = noted(limited(in_unit_order(receipts), plan, job, dtype, journal, supply, bring), used)
+    receipts = used.counted(limited(in_unit_order(receipts), plan, job, dtype, journal, supply, bring))
     kind, seed = shuffle_kind_and_seed(str(recipe.shuffle))
     n_documents = None
     if kind != "none" or isinstance(recipe.val, float):
@@ -110,14 +111,19 @@ def assemble(
         for split, run, n_tokens_done in split_runs(sealed.rest_of(stretches), recipe, n_documents, sealed):
             sequence.append(split, run, n_tokens_done)
             progress.written(len(run.ids) - n_tokens_done)
-        refuse_a_broken_tokenizer(used, recipe)
-        return used, sequence.finish()
+        went_in = journal.state.units.first(used.n_units)
+        refuse_a_broken_tokenizer(went_in, recipe)
+        return went_in, sequence.finish()
 
 
-def refuse_a_broken_tokenizer(receipts: list[UnitReceipt], recipe: Recipe) -> None:
+def refuse_a_broken_tokenizer(receipts: Iterable[UnitReceipt], recipe: Recipe) -> None:
     """Documents that no engine can take are put aside one by one. When that were all of them, they are not to blame."""
-    reasons = [exclusion.reason for receipt in receipts for exclusion in receipt.excluded]
-    if reasons and not any(receipt.n_documents for receipt in receipts):
+    reasons: list[str] = []
+    for receipt in receipts:
+        if receipt.n_documents:
+            return
+        reasons += [exclusion.reason for exclusion in receipt.excluded]
+    if reasons:
         raise DataError(
             f"the tokenizer `{recipe.tokenizer}` fails on every document: {reasons[0]}", hint="is it the right one?"
         )
@@ -185,10 +191,16 @@ def in_unit_order(receipts: Iterable[UnitReceipt]) -> Iterator[UnitReceipt]:
     assert not waiting, f"units missing before {min(waiting)}"
 
 
-def noted(receipts: Iterable[UnitReceipt], used: list[UnitReceipt]) -> Iterator[UnitReceipt]:
-    for receipt in receipts:
-        used.append(receipt)
-        yield receipt
+class Used:
+    """How many units, from the first on, went into shards: a limit may end the run before the last one."""
+
+    def __init__(self) -> None:
+        self.n_units = 0
+
+    def counted(self, receipts: Iterable[UnitReceipt]) -> Iterator[UnitReceipt]:
+        for receipt in receipts:
+            self.n_units += 1
+            yield receipt
 
 
 def limited(

@@ -18,7 +18,7 @@ import msgspec
 from tokenmill import faults
 from tokenmill.errors import OutputError
 from tokenmill.scatter import GroupReceipt
-from tokenmill.segments import UnitReceipt
+from tokenmill.segments import Receipts, UnitReceipt
 from tokenmill.shards.receipts import ShardReceipt
 
 
@@ -61,6 +61,7 @@ class ScratchLost(msgspec.Struct, frozen=True, tag="lost"):
 
 
 Event = UnitDone | ShardSealed | Scattered | InputHashed | Checked | ShardPut | ScratchLost
+_decoder = msgspec.json.Decoder(Event)
 
 
 class ScatteredGroup(NamedTuple):
@@ -74,7 +75,7 @@ class State:
     """What the journal says: what is done, and need not be done again."""
 
     def __init__(self) -> None:
-        self.units: dict[int, UnitReceipt] = {}
+        self.units = Receipts()
         self.shards: list[ShardReceipt] = []
         self.groups: dict[int, ScatteredGroup] = {}
         self.bucket_documents: list[int] = []  # in all groups that are scattered
@@ -180,7 +181,7 @@ def read_events(path: Path) -> Iterator[tuple[Event, int]]:
 
 def decoded_event(data: bytes, path: Path) -> Event:
     try:
-        event: Event = msgspec.json.decode(data, type=Event)
+        event: Event = _decoder.decode(data)
     except msgspec.ValidationError as error:  # the line is whole
         raise OutputError(
             f"`{path}` was written by another version of tokenmill: {error}",

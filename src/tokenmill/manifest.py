@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -145,7 +145,7 @@ def seal(
     plan: Plan,
     engine: EngineChoice,
     state: State,
-    receipts: list[UnitReceipt],
+    receipts: Iterable[UnitReceipt],
     shards: list[ShardReceipt],
     run: RunRecord,
 ) -> Manifest:
@@ -177,7 +177,7 @@ def sweep_quarantine(out: Path, manifest: Manifest) -> None:
         folder.rmdir()
 
 
-def skipped_lines(plan: Plan, receipts: list[UnitReceipt]) -> bytes:
+def skipped_lines(plan: Plan, receipts: Iterable[UnitReceipt]) -> bytes:
     """One JSON line for each broken record that was left out: file, row (counted from 0) and reason."""
     lines, n_rows_before = [], Counter[int]()
     for receipt in receipts:
@@ -200,7 +200,7 @@ def closing_receipts(recipe: Recipe, shards: Sequence[ShardReceipt]) -> tuple[Fi
     )
 
 
-def excluded_records(plan: Plan, receipts: list[UnitReceipt]) -> tuple[ExcludedRecord, ...]:
+def excluded_records(plan: Plan, receipts: Iterable[UnitReceipt]) -> tuple[ExcludedRecord, ...]:
     records, n_rows_before = [], Counter[int]()
     for receipt in receipts:
         spans = plan.units[receipt.unit].spans
@@ -234,11 +234,11 @@ def manifest_of(
     plan: Plan,
     choice: EngineChoice,
     state: State,
-    receipts: list[UnitReceipt],
+    receipts: Iterable[UnitReceipt],
     shards: list[ShardReceipt],
     run: RunRecord,
 ) -> Manifest:
-    """Add up the receipts."""
+    """Add up the receipts, which are gone through several times."""
     tokenizer = Tokenizer(recipe.tokenizer, recipe.pattern)
     counts: dict[int, Counter[str]] = {i: Counter() for i in range(len(plan.inputs))}
     skipped: Counter[str] = Counter()

@@ -19,13 +19,13 @@ from tokenmill.journal import Event, UnitDone
 from tokenmill.plan import Unit
 from tokenmill.progress import Progress
 from tokenmill.recipe import RunOptions
-from tokenmill.segments import UnitReceipt
+from tokenmill.segments import FirstReceipts, UnitReceipt
 from tokenmill.shards.receipts import ShardReceipt
 from tokenmill.tokenizers import Tokenizer
 from tokenmill.tokenizers.sampling import SampleChecker
 from tokenmill.workspace import Workspace
 
-Assembled = tuple[list[UnitReceipt], list[ShardReceipt]]  # the receipts of the units that went into shards, and theirs
+Assembled = tuple[FirstReceipts, list[ShardReceipt]]  # the receipts of the units that went into shards, and theirs
 
 
 class Means(Protocol):
@@ -75,7 +75,9 @@ def units_to_do(space: Workspace, units: Sequence[Unit]) -> list[Unit]:
 
 def recorded(space: Workspace, means: Means) -> Iterator[UnitReceipt]:
     """Yield the receipts of units: those of the journal, and new ones as soon as they are in it."""
-    for receipt in list(space.journal.state.units.values()):
+    units = space.journal.state.units
+    for unit in list(units):
+        receipt = units[unit]
         follow_up(receipt, space, means)
         yield receipt
     for receipts in means.encoded():
@@ -88,8 +90,8 @@ def recorded(space: Workspace, means: Means) -> Iterator[UnitReceipt]:
 def follow_up(receipt: UnitReceipt, space: Workspace, means: Means) -> None:
     space.lock.check()
     space.home.settle(space.journal)
-    for event in means.follow_up(receipt):
-        space.journal.record(event)
+    if learned := means.follow_up(receipt):
+        space.journal.record(*learned)
 
 
 class LocalMeans:

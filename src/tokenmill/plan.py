@@ -7,6 +7,7 @@ the files alone, never on the workers; and the cutting changes no byte of the ou
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -22,7 +23,7 @@ MIN_UNIT_BYTES = 4_000_000
 MAX_UNIT_BYTES = 48_000_000
 
 
-class Span(msgspec.Struct, frozen=True, array_like=True):
+class Span(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A stretch of one input: row groups, record batches or bytes `start` to `stop`, whichever its kind counts in."""
 
     input: int
@@ -31,7 +32,7 @@ class Span(msgspec.Struct, frozen=True, array_like=True):
     n_bytes: int  # of text, as far as the listing tells
 
 
-class Unit(msgspec.Struct, frozen=True):
+class Unit(msgspec.Struct, frozen=True, gc=False):
     """What one worker does at a time. Usually one span; small files share a unit."""
 
     index: int
@@ -55,7 +56,11 @@ class Plan(msgspec.Struct, frozen=True):
 
 def plan_units(recipe: Recipe, unit_bytes: int | None = None) -> Plan:
     """List the inputs and cut them into units."""
-    inputs = list_inputs(recipe)
+    return planned(list_inputs(recipe), recipe, unit_bytes)
+
+
+def planned(inputs: Sequence[Input], recipe: Recipe, unit_bytes: int | None = None) -> Plan:
+    """Cut inputs that are listed already into units."""
     if recipe.documents != "auto" and not any(entry.kind == "text" for entry in inputs):
         raise RecipeError("`--separator` and `--documents` are for plain text, and no input is", hint="leave them out")
     if recipe.where is not None and any(entry.kind == "text" for entry in inputs):
@@ -67,11 +72,11 @@ def plan_units(recipe: Recipe, unit_bytes: int | None = None) -> Plan:
     if unit_bytes is None:
         total = sum(sum(sizes) for sizes in atoms)
         unit_bytes = min(max(total // UNITS_WANTED, MIN_UNIT_BYTES), MAX_UNIT_BYTES)
-    spans = [
+    spans = (
         span
         for index, (entry, sizes) in enumerate(zip(inputs, atoms, strict=True))
         for span in cut_spans(index, sizes, unit_bytes, divisible=entry.divisible)
-    ]
+    )
     return Plan(tuple(inputs), tuple(pack_units(spans, unit_bytes)), unit_bytes)
 
 
@@ -94,7 +99,7 @@ def cut_spans(input_index: int, atom_bytes: list[int], unit_bytes: int, *, divis
     return spans
 
 
-def pack_units(spans: list[Span], unit_bytes: int) -> list[Unit]:
+def pack_units(spans: Iterable[Span], unit_bytes: int) -> list[Unit]:
     """Put consecutive spans together until a unit is full: a thousand small files are not a thousand units."""
     units: list[Unit] = []
     current: list[Span] = []

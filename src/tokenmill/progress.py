@@ -56,13 +56,13 @@ class Progress:
         most = {"processes": self.n_units, "inline": 1}.get(options.executor, options.n_workers)
         self.n_workers = min(options.n_workers, most)
         self.nodes: dict[str, NodeRecord] = {}  # of a cluster
-        self.receipts: list[UnitReceipt] = []
+        self.n_units_done = 0
         self.shards = list(state.shards)
         self.mishaps: list[tuple[float, Mishap]] = []
         self.n_documents = 0
         self.n_scattered_tokens = 0  # into buckets, when the order is shuffled
         self.n_written_tokens = 0  # into shards
-        self._unit_bytes = {unit.index: unit.n_bytes for unit in plan.units}
+        self._units = plan.units
         self._n_bytes_done = 0  # as planned, of finished units
         self._n_text_bytes = 0
         self._n_tokens = 0
@@ -76,7 +76,7 @@ class Progress:
         self.fetched: Callable[[], Fetched] = lambda: Fetched(0, 0, 0.0)  # how the downloads are
         for receipt in state.units.values():
             self._add(receipt)
-        self.n_units_resumed = len(self.receipts)
+        self.n_units_resumed = self.n_units_done
         self.n_bytes_resumed, self.n_tokens_resumed = self._n_text_bytes, self._n_tokens
         self.fraction_resumed = self.fraction
         self._seconds = dict.fromkeys(self._seconds, 0.0)
@@ -125,9 +125,9 @@ class Progress:
         return RunSample(round(self.elapsed_seconds, 3), self.n_text_bytes, self.n_tokens, binding)
 
     def _add(self, receipt: UnitReceipt) -> None:
-        self.receipts.append(receipt)
+        self.n_units_done += 1
         self._beats.pop(receipt.unit, None)
-        self._n_bytes_done += self._unit_bytes[receipt.unit]
+        self._n_bytes_done += self._units[receipt.unit].n_bytes
         self._n_text_bytes += receipt.n_text_bytes
         self._n_tokens += receipt.n_tokens
         self.n_documents += receipt.n_documents
@@ -161,14 +161,14 @@ class Progress:
     @property
     def encoded(self) -> bool:
         """Whether the last unit is done, and only shards are left to write."""
-        return len(self.receipts) == self.n_units
+        return self.n_units_done == self.n_units
 
     @property
     def fraction(self) -> float:
         """How much of the text is encoded, as far as the listing tells."""
         if self.encoded:
             return 1.0
-        begun = sum(min(beat.n_text_bytes, self._unit_bytes[beat.unit]) for beat in list(self._beats.values()))
+        begun = sum(min(beat.n_text_bytes, self._units[beat.unit].n_bytes) for beat in list(self._beats.values()))
         return (self._n_bytes_done + begun) / max(1, self.n_planned_bytes)
 
     @property
@@ -192,7 +192,7 @@ class Progress:
     @property
     def binding(self) -> str | None:
         """The stage that takes the most time: downloading, reading, encoding or writing; None at the beginning."""
-        if not self.receipts:
+        if not self.n_units_done:
             return "downloading" if self.fetched().n_bytes_wanted else None
         seconds, n = self.stage_seconds, self.n_workers
         loads = {
@@ -207,7 +207,7 @@ class Progress:
         """How far the run is, as plain values."""
         elapsed, eta = max(self.elapsed_seconds, 1e-9), self.eta_seconds
         return {
-            "units": f"{len(self.receipts)}/{self.n_units}",
+            "units": f"{self.n_units_done}/{self.n_units}",
             "percent": round(self.fraction * 100, 1),
             "workers": self.n_workers,
             "tokens": self.n_tokens,

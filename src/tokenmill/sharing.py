@@ -103,7 +103,7 @@ def encoded_share(
     for name in ("workers", DOWNLOADS):
         shutil.rmtree(space.desk / name, ignore_errors=True)
     write_record(space, progress)
-    receipts = progress.receipts
+    own = space.journal.state.units
     return ShareDone(
         share=str(share),
         n_units=len(part.units),
@@ -112,7 +112,7 @@ def encoded_share(
         n_documents=progress.n_documents,
         n_tokens=progress.n_tokens,
         n_text_bytes=progress.n_text_bytes,
-        n_excluded=sum(len(receipt.excluded) for receipt in receipts),
+        n_excluded=sum(len(receipt.excluded) for receipt in own.values()),
         elapsed_seconds=round(progress.elapsed_seconds, 3),
         workers=progress.n_workers,
     )

@@ -75,7 +75,8 @@ def status_in(out: Path, name: str) -> Status:
         raise OutputError(f"`{name}` is no output of tokenmill, finished or not") from None
     state = read_state(work / JOURNAL)
     for share in found_shares(work):
-        state.units = read_state(share.folder(work) / JOURNAL).units | state.units
+        for unit, receipt in read_state(share.folder(work) / JOURNAL).units.items():
+            state.units.setdefault(unit, receipt)
     shares = tuple(share_status(work, share, plan, state) for share in found_shares(work))
     owner = living_holder(work / LOCK)
     receipts = state.units.values()

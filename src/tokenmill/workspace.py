@@ -175,9 +175,10 @@ def units_to_do_again(home: Home, state: State, shuffled: bool, *, retry_exclude
     scattered = {unit for group in state.groups.values() for unit in group.units}
     n_tokens = n_documents = n_before = 0  # the units from the first on that are all done, and what they hold
     again = []
-    for unit, receipt in sorted(state.units.items()):
+    for unit in sorted(state.units):
         if unit in scattered:
             continue
+        receipt = state.units[unit]
         in_shards = unit == n_before and (n_tokens < n_tokens_sealed or n_documents < n_documents_sealed)
         if unit == n_before:
             n_before, n_tokens, n_documents = unit + 1, n_tokens + receipt.n_tokens, n_documents + receipt.n_documents

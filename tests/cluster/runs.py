@@ -22,7 +22,7 @@ from tokenmill.mill import prepare_recipe
 from tokenmill.recipe import Recipe, RunOptions
 recipe, options, out, n_units = sys.argv[1:5]
 def on_progress(progress):
-    if len(progress.receipts) >= int(n_units):
+    if progress.n_units_done >= int(n_units):
         os.kill(os.getpid(), signal.SIGKILL)
 recipe, options = msgspec.json.decode(recipe, type=Recipe), msgspec.json.decode(options, type=RunOptions)
 prepare_recipe(recipe, out, options, on_progress)

@@ -26,7 +26,7 @@ def losing_and_gaining(cluster, mishaps):
 
     def on_progress(progress):
         mishaps[:] = progress.mishaps
-        share = len(progress.receipts) / progress.n_units
+        share = progress.n_units_done / progress.n_units
         if share > 0.3 and "lost" not in done:
             done.add("lost")
             cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
@@ -90,7 +90,7 @@ def test_a_station_that_stands_still_keeps_nobody_waiting(three_nodes, corpus, e
     stopped = []
 
     def on_progress(progress):
-        if len(progress.receipts) > 5 and not stopped:
+        if progress.n_units_done > 5 and not stopped:
             stopped.append(stations()[0])
             kill(stopped[0], signal.SIGSTOP)
 
@@ -106,7 +106,7 @@ def test_a_killed_station_is_replaced(three_nodes, corpus, expected, tmp_path):
     killed = []
 
     def on_progress(progress):
-        if len(progress.receipts) > 5 and not killed:
+        if progress.n_units_done > 5 and not killed:
             killed.append(stations()[0])
             kill(killed[0])
 

@@ -80,7 +80,7 @@ def two_lines(progress: Progress, width: int) -> RenderableType:
         done, fraction = f"{count(progress.n_written_tokens)} tokens in shards", progress.written_fraction
         left = f"{rough(progress.elapsed_seconds)} so far"
     else:
-        doing, done, fraction = "encoding", f"{len(progress.receipts)}/{progress.n_units} units", progress.fraction
+        doing, done, fraction = "encoding", f"{progress.n_units_done}/{progress.n_units} units", progress.fraction
         eta = progress.eta_seconds
         left = "" if eta is None else f"{rough(eta)} left"
     facts = " · ".join(part for part in (f"{fraction:4.0%}", done, left) if part)

@@ -1,16 +1,16 @@
 """The driver's side: hand tasks to stations, take results, and cope with what goes wrong. Knows nothing of Ray.
 
 A station gets one task at a time, and the next when it has answered. One that is lost (its process, its node) is
-started anew by whoever runs the stations, and its task goes to another at once. When nothing is left to begin, idle
-stations take a second copy of what is under way elsewhere: nobody waits for a slow node. Every task gives the same
-bytes however often it is done, so the first answer counts.
+started anew by whoever runs the stations, and its task goes to another at once. When nothing is left to begin, or when
+all would soon wait for one unit, idle stations take another copy of what is slow elsewhere: nobody waits for a slow
+node. Every task gives the same bytes however often it is done, so the first answer counts.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections import Counter, deque
-from collections.abc import Generator, Hashable
+from collections.abc import Callable, Generator, Hashable
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import NamedTuple, Protocol
@@ -32,7 +32,9 @@ from tokenmill.worker import Done, Failed
 TURN_SECONDS = 0.2
 # A second copy of a task is begun when the first has taken so many times as long as others do, and so long at least.
 SLOW_TIMES, SLOW_SECONDS = 3.0, 2.0
+MAX_COPIES = 3  # at a time: the second station may be a slow one too
 MAX_STARTS = 3
+_decoder = msgspec.json.Decoder(Result)
 START_SECONDS = 60.0  # until every node that was there at the beginning has said who it is
 
 
@@ -52,6 +54,9 @@ class Link(Protocol):
 
     def n_nodes(self) -> int:
         """Nodes that could have a station now."""
+
+    def n_cpus(self) -> int:
+        """CPUs of the cluster as it is now."""
 
     def node_of(self, station: Hashable) -> str:
         """The node where a station that has answered is."""
@@ -95,6 +100,7 @@ class Crew:
     ledger: Ledger
     progress: EncodeProgress
     expected: About  # what the driver would say of itself
+    now: Callable[[], float] = monotonic
     receipts: deque[UnitReceipt] = field(default_factory=deque)
     shards: dict[int, ShardReceipt] = field(default_factory=dict)  # by their numbers
     groups: deque[GroupReceipt] = field(default_factory=deque)
@@ -105,7 +111,10 @@ class Crew:
     _open: dict[Hashable, Task] = field(default_factory=dict)  # submitted or waiting, by key
     _copies: Counter[Hashable] = field(default_factory=Counter)  # stations at each task
     _seconds: dict[str, deque[float]] = field(default_factory=dict)
+    _slow: deque[Task] | None = None  # to be copied in this turn; None: nobody has looked
     _began: float = field(default_factory=monotonic)
+    _slow_nodes: set[str] = field(default_factory=set)
+    _begun: bool = False
 
     def encode(self) -> Generator[UnitReceipt]:
         """Yield the receipts of all units of the ledger."""
@@ -133,19 +142,26 @@ class Crew:
                 self._hands[station] = _Hand()
                 self.link.submit(station, "about", str(station).encode())
         if self.all_met():
+            self._slow = None
             for station, hand in self._hands.items():
-                if hand.ready and hand.task is None and (task := self._next(hand.node)) is not None:
-                    self._hand_out(station, hand, task)
+                if hand.ready and hand.task is None:
+                    if (task := self._next(hand)) is not None:
+                        self._hand_out(station, hand, task)
+                    elif not self._slow:
+                        break  # nor is there anything for the others
         for ended in self.link.wait(TURN_SECONDS):
             self._ended(ended)
         self.progress.tick()
 
     def all_met(self) -> bool:
         """Whether work may begin: every node that is there has been looked at, or was given long enough."""
+        if self._begun:
+            return True
         n_met = len({hand.node for hand in self._hands.values() if hand.ready})
         if n_met and (self.nodes_worked or n_met >= self.link.n_nodes()):
+            self._begun = True
             return True
-        if monotonic() - self._began > START_SECONDS:
+        if self.now() - self._began > START_SECONDS:
             if not n_met:
                 raise WorkerError(
                     f"no station of the cluster answered within {START_SECONDS:.0f} s",
@@ -158,29 +174,47 @@ class Crew:
     def nodes_worked(self) -> bool:
         return any(node.n_units or node.n_shards for node in self.nodes.values())
 
-    def _next(self, node: str) -> Task | None:
+    def _next(self, hand: _Hand) -> Task | None:
         if self._waiting:
             return self._waiting.popleft()
-        if (position := self.ledger.next_position(node)) is not None:
+        late = self.ledger.is_late(self.ledger.first_unfinished)
+        if late and (task := self._copy_of_slow(hand)) is not None:
+            return task
+        if (position := self.ledger.next_position(hand.node)) is not None:
             return self._unit_task(position)
-        return self._copy_of_slow()
+        return self._copy_of_slow(hand)
+
+    def _copy_of_slow(self, hand: _Hand) -> Task | None:
+        """Something to do a second time, for a station of a node that is not slow itself."""
+        if self._slow is None:
+            self._slow = self._slow_tasks()
+            waiting = {task.key for task in self._slow}
+            nodes = {one.node for one in self._hands.values() if one.task is not None and one.task.key in waiting}
+            self._slow_nodes = nodes if len(nodes) < len(self.nodes) else set()
+        return self._slow.popleft() if self._slow and hand.node not in self._slow_nodes else None
 
     def _unit_task(self, position: int) -> Task:
         request = self.ledger.request(position)
         return Task("encode", ("unit", position), msgspec.json.encode(request), position)
 
-    def _copy_of_slow(self) -> Task | None:
-        """Something that another station has been at for long, and nobody else."""
-        slow: list[tuple[float, Task]] = []
+    def _slow_tasks(self) -> deque[Task]:
+        """What all stations that are at it have been at for long, and not too many; the longest first."""
+        now, usual = self.now(), {kind: statistics.median(seconds) for kind, seconds in self._seconds.items()}
+        begun: dict[Hashable, tuple[float, Task]] = {}  # when the last station began with each
         for hand in self._hands.values():
-            if hand.task is not None and self._copies[hand.task.key] == 1:
-                usual = statistics.median(self._seconds.get(hand.task.kind) or [0.0])
-                if monotonic() - hand.since > max(SLOW_SECONDS, SLOW_TIMES * usual):
-                    slow.append((hand.since, hand.task))
-        return min(slow, key=lambda pair: pair[0])[1] if slow else None
+            if (task := hand.task) is not None and hand.since >= begun.get(task.key, (hand.since, task))[0]:
+                begun[task.key] = (hand.since, task)
+        slow = [
+            (since, task)
+            for since, task in begun.values()
+            if now - since > max(SLOW_SECONDS, SLOW_TIMES * usual.get(task.kind, 0.0))
+            and self._copies[task.key] < MAX_COPIES
+            and not self._is_done(task)
+        ]
+        return deque(task for _, task in sorted(slow, key=lambda pair: pair[0]))
 
     def _hand_out(self, station: Hashable, hand: _Hand, task: Task) -> None:
-        hand.task, hand.since = task, monotonic()
+        hand.task, hand.since = task, self.now()
         self._copies[task.key] += 1
         self.link.submit(station, task.kind, task.data)
 
@@ -190,7 +224,7 @@ class Crew:
         if ended.answer is None:
             self._lost(ended, hand, task)
             return
-        result: Result = msgspec.json.decode(ended.answer, type=Result)
+        result = _decoder.decode(ended.answer)
         if isinstance(result, About):
             self._meet(ended.station, hand, result)
             return
@@ -199,7 +233,7 @@ class Crew:
         self._copies[task.key] -= 1
         if self._is_done(task):
             return
-        self._seconds.setdefault(task.kind, deque(maxlen=100)).append(monotonic() - hand.since)
+        self._seconds.setdefault(task.kind, deque(maxlen=100)).append(self.now() - hand.since)
         if task.kind == "encode":
             self._unit_ended(ended.station, hand, task, result)
         else:

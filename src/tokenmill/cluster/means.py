@@ -13,21 +13,21 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.assemble import (
+    Used,
     in_unit_order,
     limited,
     n_val_documents,
-    noted,
     refuse_a_broken_tokenizer,
     scatter_groups,
 )
-from tokenmill.cluster.crew import Crew, Task
+from tokenmill.cluster.crew import Crew, Link, Task
 from tokenmill.cluster.cutting import Held, shard_tasks
 from tokenmill.cluster.ray_link import RayLink
 from tokenmill.cluster.reach import FolderReach, Reach, StoreReach
 from tokenmill.cluster.sealer import Sealer
 from tokenmill.cluster.station import About, StationJob, group_name, segment_name, segment_sizes, versions
 from tokenmill.encode import Job
-from tokenmill.executors.ledger import LedgerByFile
+from tokenmill.executors.ledger import Ledger
 from tokenmill.fetching import DOWNLOADS, AllHere, Fetcher
 from tokenmill.frames import read_lengths
 from tokenmill.home import LocalHome
@@ -49,7 +49,15 @@ MAX_OPEN = 10_000  # shards that are handed out and not sealed: what the driver 
 class ClusterMeans:
     check_seconds: float = 0.0  # in the stations, as part of encoding
 
-    def __init__(self, space: Workspace, job: Job, to_do: list[Unit], options: RunOptions, progress: Progress) -> None:
+    def __init__(
+        self,
+        space: Workspace,
+        job: Job,
+        to_do: list[Unit],
+        options: RunOptions,
+        progress: Progress,
+        link: Link | None = None,
+    ) -> None:
         self.space, self.progress, self.options = space, progress, options
         self.job = msgspec.structs.replace(job, check_samples=True)
         self.dtype = np.dtype(recipe_dtype(job.recipe))
@@ -60,9 +68,9 @@ class ClusterMeans:
             msgspec.json.encode(StationJob(self.job, options.bucket_bytes, options.stall_seconds, options.disk_budget)),
         )
         out = str(space.out.absolute()) if isinstance(space.home, LocalHome) else str(space.home)
-        self.link = RayLink(options.ray_address, options.workers, out, self._job_name)
+        self.link = link or RayLink(options.ray_address, options.workers, out, self._job_name)
         n_workers = options.workers or self.link.n_cpus()
-        ledger = LedgerByFile(to_do, AllHere(), n_workers, use_reference=job.use_reference)
+        ledger = Ledger(to_do, AllHere(), n_workers, use_reference=job.use_reference)
         here = About("", 0, sees_out=True, missing_input=None, versions=versions(job))
         self.crew = Crew(self.link, ledger, progress, here)
         progress.nodes = self.crew.nodes
@@ -91,7 +99,8 @@ class ClusterMeans:
 
     def _have_hashed(self, index: int) -> None:
         known = self.space.journal.state.input_sha256
-        if index not in self._hashes_asked | known.keys() and not self.space.plan.inputs[index].is_remote:
+        asked = index in self._hashes_asked or index in known
+        if not asked and not self.space.plan.inputs[index].is_remote:
             self._hashes_asked.add(index)
             self.crew.add(Task("hash", ("hash", index), str(index).encode(), index))
 
@@ -101,14 +110,15 @@ class ClusterMeans:
         return [hashed for hashed in dict.fromkeys(taken) if hashed.input not in known]
 
     def assemble(self, receipts: Iterator[UnitReceipt]) -> Assembled:
+        used = Used()
         recipe, plan, journal = self.job.recipe, self.space.plan, self.space.journal
-        used: list[UnitReceipt] = []
         in_order = limited(in_unit_order(receipts), plan, self.job, self.dtype, journal, self.fetcher, self.bring)
-        stream: Iterable[UnitReceipt] = noted(self.cut_ones_sent(in_order), used)
+        stream: Iterable[UnitReceipt] = used.counted(self.cut_ones_sent(in_order))
         shuffled, n_documents = recipe.shuffle != "none", None
         if shuffled or isinstance(recipe.val, float):
             stream = list(stream)
             n_documents = sum(receipt.n_documents for receipt in stream)
+            stream = journal.state.units.first(used.n_units)
         n_val = None if recipe.val == "shard" else n_val_documents(recipe, n_documents)
         segments, sealer = placed_segments(stream, plan), Sealer(self.crew, self.reach, self.space, self.progress)
         stretches: Iterable[Held] = self.scattered(segments) if shuffled else sealer.noted(segments)
@@ -118,11 +128,12 @@ class ClusterMeans:
             sealer.seal()
             while self.crew.n_open > MAX_OPEN:
                 sealer.turn()
-        refuse_a_broken_tokenizer(used, recipe)
+        went_in = journal.state.units.first(used.n_units)
+        refuse_a_broken_tokenizer(went_in, recipe)
         while self.crew.n_open:
             sealer.turn()
         refuse_nothing_to_train_on(journal.state.shards)
-        return used, list(journal.state.shards)
+        return went_in, list(journal.state.shards)
 
     def scattered(self, segments: Iterator[Segment]) -> list[Bucket]:
         """Have all documents sorted by where the shuffle puts them; return the buckets of the output, in order."""

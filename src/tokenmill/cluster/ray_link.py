@@ -79,7 +79,7 @@ class RayLink:
         try:
             self._nodes[station], answer = self.ray.get(ref)
         except self.ray.exceptions.RayError as error:
-            return Ended(station, None, first_line(error))
+            return Ended(station, None, last_line(error))
         return Ended(station, answer)
 
     def dismiss(self, station: Hashable) -> None:
@@ -116,6 +116,12 @@ def connect(ray: Any, address: str | None) -> None:
         where = f"the Ray cluster at `{address}`" if address else "Ray"
         hint = "is it running? `ray status` tells; `ray start --head` starts one"
         raise WorkerError(f"cannot reach {where}: {first_line(error)}", hint=hint) from None
+
+
+def last_line(error: BaseException) -> str:
+    """What went wrong in a station: Ray tells the whole story before it."""
+    lines = str(error).strip().splitlines()
+    return lines[-1].strip() if lines else type(error).__name__
 
 
 def first_line(error: BaseException) -> str:

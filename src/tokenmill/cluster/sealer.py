@@ -41,10 +41,15 @@ class Sealer:
 
     def seal(self) -> None:
         """Record the shards that have come and whose predecessors have."""
-        while (shard := self.crew.shards.pop(number := len(self.journal.state.shards), None)) is not None:
-            self.journal.record(ShardPut(number + 1), ShardSealed(shard))
-            self._count(shard)
+        come, shards, n_before = self.crew.shards, list[ShardReceipt](), len(self.journal.state.shards)
+        while (shard := come.pop(n_before + len(shards), None)) is not None:
+            shards.append(shard)
+        if shards:  # together: to sync the disk takes long, and to put a part of the journal in a store too
+            events = [(ShardPut(number), ShardSealed(shard)) for number, shard in enumerate(shards, n_before + 1)]
+            self.journal.record(*(event for pair in events for event in pair))
             self.space.home.shard_there()
+        for shard in shards:
+            self._count(shard)
             self.progress.written(shard.n_tokens)
             self.progress.shard_sealed(shard)
         covered = []

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Sequence
-from itertools import groupby
 
 from tokenmill import machine
 from tokenmill.care import Note
@@ -32,7 +31,8 @@ class Ledger:
         self.n_deaths_alone = 0  # for want of memory, of the last worker
         self.n_begun = 0  # positions handed out so far
         self.first_unfinished = 0
-        self.again: deque[int] = deque()  # positions whose worker died
+        self._again: deque[int] = deque()  # positions whose worker died
+        self._set_aside: defaultdict[str, deque[int]] = defaultdict(deque)  # positions that a node is to begin next
         self._finished: set[int] = set()  # those behind the first unfinished one
         self._troubles: defaultdict[int, Trouble] = defaultdict(Trouble)
 
@@ -43,19 +43,53 @@ class Ledger:
     @property
     def waits_for_supply(self) -> bool:
         """Whether a unit could be begun if its inputs were here."""
-        return self.n_begun < min(len(self.units), self.first_unfinished + WINDOW_PER_WORKER * self.n_workers)
+        return self.n_begun < min(len(self.units), self.first_unfinished + self.window)
 
-    def next_position(self, node: str = "") -> int | None:
+    @property
+    def window(self) -> int:
+        return WINDOW_PER_WORKER * self.n_workers
+
+    def is_late(self, position: int) -> bool:
+        """Whether a unit that is not done will soon keep all others from being begun."""
+        return self.n_begun - position > self.window // 2
+
+    def next_position(self, node: str | None = None) -> int | None:
         """The next unit to begin, if it is not too far ahead of the first unfinished one and its inputs are here.
 
         A unit that comes again has them: they stay until it is done.
         """
-        if self.again:
-            return self.again.popleft()
+        if self._again:
+            return self._again.popleft()
+        if node is not None:
+            return self._next_on(node)
         if self.waits_for_supply and self.supply.paths(self.units[self.n_begun]) is not None:
             self.n_begun += 1
             return self.n_begun - 1
         return None
+
+    def _next_on(self, node: str) -> int | None:
+        """The next unit for a node of a cluster, which has to fetch its inputs whole: each goes to as few as can be.
+
+        The units of an input are set aside for the node that begins with it. A node that has none takes what is set
+        aside for another if that is late, or if nothing else may be begun.
+        """
+        aside = self._set_aside
+        if not aside[node]:
+            other = min((one for one in aside if aside[one]), key=lambda one: aside[one][0], default=node)
+            if self.waits_for_supply and not (aside[other] and self.is_late(aside[other][0])):
+                aside[node].extend(self._begun_together(self.window // len(aside)))
+            else:
+                aside[node], aside[other] = aside[other], aside[node]
+        return aside[node].popleft() if aside[node] else None
+
+    def _begun_together(self, at_most: int) -> range:
+        """The next units that begin in the same input; not so many that others would have to wait."""
+        first, first_input = self.n_begun, self.units[self.n_begun].spans[0].input
+        while self.waits_for_supply and self.units[self.n_begun].spans[0].input == first_input:
+            self.n_begun += 1
+            if self.n_begun - first >= at_most:
+                break
+        return range(first, self.n_begun)
 
     def request(self, position: int) -> UnitRequest:
         unit = self.units[position]
@@ -72,7 +106,7 @@ class Ledger:
             self.first_unfinished += 1
 
     def give_back(self, position: int) -> None:
-        self.again.append(position)
+        self._again.append(position)
 
     def after_death(self, position: int, death: Death) -> Mishap:
         """Take a worker's death into account, give the unit back, and say what happens next; raise if nothing can."""
@@ -113,27 +147,3 @@ class Ledger:
     def stall_limit(self, position: int, seconds: float, note: Note | None) -> float:
         """How long the worker of a unit may go without a sign."""
         return stall_limit(seconds, note, self._troubles[position])
-
-
-class LedgerByFile(Ledger):
-    """For several nodes: the units of a file go to one of them, which so reads, or fetches, the file once.
-
-    When no file is left that nobody has begun with, nodes help others with theirs.
-    """
-
-    def __init__(self, units: Sequence[Unit], supply: Supply, n_workers: int, *, use_reference: bool) -> None:
-        super().__init__(units, supply, n_workers, use_reference=use_reference)
-        by_file = groupby(range(len(units)), key=lambda position: units[position].spans[0].input)
-        self._files = deque(deque(positions) for _, positions in by_file)
-        self._own: defaultdict[str, deque[int]] = defaultdict(deque)
-
-    def next_position(self, node: str = "") -> int | None:
-        if self.again:
-            return self.again.popleft()
-        own = self._own[node]
-        if not own and self._files:
-            own = self._own[node] = self._files.popleft()
-        if own:
-            return own.popleft()
-        most = max(self._own.values(), key=len)
-        return most.popleft() if most else None

@@ -22,6 +22,7 @@ from tokenmill.storage.remote import FIRST_TRIES, MAX_TRIES, Hitch, RemoteFile, 
 CHUNK_BYTES = 1 << 20
 PART_BYTES = 16 << 20  # of a put in several parts: 10,000 of them are 160 GB
 PARTS_AT_ONCE = 4
+WHOLE_BYTES = 32 << 20  # up to here a put is one request: most segments are, which in parts would be four
 # A request is tried again by obstore itself at once, and by us with longer waits.
 RETRIES: Any = {"max_retries": 2, "retry_timeout": timedelta(seconds=30)}
 ENDPOINTS = {
@@ -171,6 +172,7 @@ def put(address: Address, data: bytes | Path, *, mode: Any = "overwrite") -> str
 
     Raises FileExistsError where the condition does not hold.
     """
+    n_bytes = len(data) if isinstance(data, bytes) else data.stat().st_size
 
     def write() -> str | None:
         import obstore
@@ -182,6 +184,7 @@ def put(address: Address, data: bytes | Path, *, mode: Any = "overwrite") -> str
                     address.path,
                     data,
                     mode=mode,
+                    use_multipart=n_bytes > WHOLE_BYTES,
                     chunk_size=PART_BYTES,
                     max_concurrency=PARTS_AT_ONCE,
                 )

@@ -30,7 +30,7 @@ class Uploads:
         """The files of the next upload that is done; None where there is none, or none is left to wait for."""
         while self._n_open:
             try:
-                done = self._done.get(timeout=TICK_SECONDS if on_wait or self._n_open > MAX_WAITING else 0.001)
+                done = self._done.get(timeout=TICK_SECONDS if on_wait or self._n_open > MAX_WAITING else 0.0)
             except queue.Empty:
                 if on_wait:
                     on_wait()
