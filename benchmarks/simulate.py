@@ -29,12 +29,12 @@ import numpy as np
 from benchmarks.machine import machine_facts
 from benchmarks.simulated import FINEWEB, QUICK, Corpus, MadeUpCluster, Scale, shard_receipt
 from tokenmill import __version__
+from tokenmill.beginning import plan_record
 from tokenmill.calibrate import EngineChoice, engine_choice
 from tokenmill.cluster.crew import Crew
 from tokenmill.cluster.cutting import shard_tasks
 from tokenmill.cluster.means import ClusterMeans
 from tokenmill.cluster.station import About, versions
-from tokenmill.encode import Job
 from tokenmill.errors import RecipeError
 from tokenmill.executors import Mishap
 from tokenmill.executors.ledger import Ledger
@@ -42,13 +42,13 @@ from tokenmill.fetching import AllHere
 from tokenmill.home import LocalHome
 from tokenmill.journal import Journal, UnitDone
 from tokenmill.manifest import MANIFEST, SUMS, seal
-from tokenmill.mill import recorded
+from tokenmill.means import job_for, recorded
 from tokenmill.progress import Progress
 from tokenmill.recipe import RunOptions
 from tokenmill.segments import UnitReceipt
 from tokenmill.shuffle import keyed_permutation, numpy_permutation
 from tokenmill.storage.objects import PART_BYTES, WHOLE_BYTES
-from tokenmill.workspace import plan_record, workspace
+from tokenmill.workspace import workspace
 
 Figures = dict[str, Any]
 COLUMNS = ("seconds", "wall seconds", "peak MB")  # those with a column of their own
@@ -152,7 +152,7 @@ def cutting(corpus: Corpus, folder: Path) -> Figures:
         recipe, n_shards, n_tokens, n_bytes, n_stretches = corpus.recipe(val), 0, 0, 0, 0
         for task in shard_tasks(corpus.stretches(), recipe, n_val_documents, no_lengths):
             n_shards += 1
-            n_stretches += len(task.stretches)
+            n_stretches += len(task.segments)
             n_bytes += len(msgspec.json.encode(task))
             n_tokens += shard_receipt(task, corpus.scale.shard_tokens).n_tokens
         clock.lap(f"val {val}")
@@ -192,16 +192,16 @@ def whole(corpus: Corpus, folder: Path) -> Figures:
     corpus.counts  # noqa: B018
     clock.lap("plan")
     out = folder / "out"
-    job = Job(__version__, recipe, made.inputs, str(out), options.batch_bytes, len(made.units), (), False)
-    cluster = MadeUpCluster(corpus, replace_versions(HERE, versions(job)))
     with workspace(LocalHome(out), recipe, made) as space:
+        job = job_for(space, engine, options)
+        cluster = MadeUpCluster(corpus, replace_versions(HERE, versions(job)))
         progress = Progress(made, options, space.journal.state, None)
         means = ClusterMeans(space, job, list(made.units), options, progress, cluster)
         means.crew.now = cluster.now
         clock.lap("begin")
-        receipts, shards = means.assemble(recorded([], space, means))
+        receipts, shards = means.assemble(recorded(space, means))
         clock.lap("units and shards", less=cluster.seconds)
-        if learned := means.finish():
+        if learned := means.finish(all_inputs=True):
             space.journal.record(*learned)
         means.close()
         n_journal_bytes = (space.work / "journal").stat().st_size

@@ -19,11 +19,11 @@ import numpy.typing as npt
 
 from tokenmill.cluster.crew import Ended
 from tokenmill.cluster.station import About, Encoded, Written
-from tokenmill.cluster.tasks import ShardTask, UnitStretch
+from tokenmill.cluster.tasks import ShardTask
 from tokenmill.journal import InputHashed
 from tokenmill.plan import MAX_UNIT_BYTES, Plan, Unit, planned
 from tokenmill.recipe import Recipe
-from tokenmill.segments import SpanReceipt, StageSeconds, UnitReceipt
+from tokenmill.segments import Segment, SpanReceipt, StageSeconds, UnitReceipt
 from tokenmill.shards.receipts import FileReceipt, ShardReceipt
 from tokenmill.sources import Input
 from tokenmill.sources.parquet import GUESSED_RATIO
@@ -92,12 +92,12 @@ class Corpus:
         seconds = StageSeconds(0.1234567 + unit % 7, 0.4567891 + unit % 5, 0.0123456)
         return UnitReceipt(unit, (span,), {}, 0, seconds, 2 * n_tokens + 8 * n_documents + 64, n_checked=4)
 
-    def stretches(self) -> Iterator[UnitStretch]:
+    def stretches(self) -> Iterator[Segment]:
         rows = Counter[int]()
         for unit in self.plan.units:
             receipt = self.receipt(unit.index)
             (span,) = unit.spans
-            yield UnitStretch(unit, receipt, (rows[span.input],))
+            yield Segment(unit, receipt, (rows[span.input],))
             rows[span.input] += receipt.spans[0].n_rows
 
 
@@ -110,7 +110,7 @@ def shares(total: int, n: int, random: np.random.Generator) -> npt.NDArray[np.in
 def n_documents_before(task: ShardTask, token: int) -> int:
     """How many documents begin before a token of the stream, where those of a stretch are of one length."""
     n_tokens, n_documents = task.n_tokens_before, task.n_documents_before
-    for stretch in task.stretches:
+    for stretch in task.segments:
         if token < n_tokens + stretch.n_tokens:
             return n_documents + stretch.n_documents * (token - n_tokens) // stretch.n_tokens
         n_tokens += stretch.n_tokens
@@ -122,7 +122,7 @@ def shard_receipt(task: ShardTask, shard_tokens: int) -> ShardReceipt:
     """What a station would say when it has written a shard of the llm.c format."""
     end = task.start + shard_tokens
     if task.last:
-        end = task.n_tokens_before + sum(stretch.n_tokens for stretch in task.stretches)
+        end = task.n_tokens_before + sum(stretch.n_tokens for stretch in task.segments)
     n_tokens = end - task.start
     n_documents = n_documents_before(task, end) - n_documents_before(task, task.start)
     split = "val" if task.rule == "by shard" and task.number == 0 else "train"
