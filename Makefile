@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-ways test-formats test-remote test-browser test-docs test-slurm test-faults torture torture-peers docs reference lint types package test-consumers test-unicode fuzz memory bench clean
+.PHONY: demo test test-ways test-formats test-remote test-browser test-docs test-cluster test-slurm test-faults torture torture-peers docs reference lint types package test-consumers test-unicode fuzz memory bench clean
 
 demo: .venv/installed
 	rm -rf out
@@ -37,6 +37,10 @@ test-browser: .venv/browser
 # Every command of README, guides and help, typed for real where its inputs are.
 test-docs: .venv/tests
 	$(BIN)/pytest -n 2 --dist worksteal tests/guides
+
+# A Ray cluster of several nodes on this machine, with nodes lost and gained, and S3; about five minutes.
+test-cluster: .venv/cluster
+	$(BIN)/pytest tests/cluster
 
 # The batch file of docs/clusters.md under a real Slurm on this machine, which is installed if that is possible.
 SLURM_NEEDS := slurmctld slurmd slurm-client munge
@@ -129,6 +133,10 @@ bench: .venv/installed
 
 .venv/browser: .venv/tests
 	$(BIN)/pip install --quiet --editable '.[test,browser]'
+	touch $@
+
+.venv/cluster: .venv/tests
+	$(BIN)/pip install --quiet --editable '.[test,ray]'
 	touch $@
 
 .venv/docs: .venv/installed
