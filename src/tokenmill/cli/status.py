@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +15,7 @@ from tokenmill.cli.words import count, duration, plural, size
 if TYPE_CHECKING:
     from tokenmill.status import ShareStatus, Status
 
+MAX_NODES = 16
 WATCH_SECONDS = 2.0
 
 
@@ -69,6 +70,7 @@ def in_words(found: Status, out: Path | str) -> str:
             f" {count(progress.get('tokens_per_second') or 0)} tokens/s with"
             f" {plural(progress.get('workers') or 0, 'worker')}{left}"
         )
+        lines += node_lines(progress.get("nodes") or {})
     lines += [share_line(share) for share in found.shares]
     if found.n_excluded:
         lines.append(f"  {plural(found.n_excluded, 'document')} in quarantine")
@@ -79,6 +81,15 @@ def in_words(found: Status, out: Path | str) -> str:
     elif found.state == "stopped":
         lines.append(f"To go on, run the same `tokenmill prepare ... -o {out}` command again.")
     return "\n".join(lines)
+
+
+def node_lines(nodes: dict[str, dict[str, Any]]) -> list[str]:
+    """What each node of a cluster has done; of many, the first."""
+    lines = [
+        f"  node {name} ({node['host']}): {plural(node['units'], 'unit')}, {plural(node['shards'], 'shard')}"
+        for name, node in list(nodes.items())[:MAX_NODES]
+    ]
+    return [*lines, f"  and {len(nodes) - MAX_NODES:,} more nodes"] if len(nodes) > MAX_NODES else lines
 
 
 def share_line(share: ShareStatus) -> str:
