@@ -15,6 +15,7 @@ OURS = ("gigatoken==0.10.0", "numpy==2.4.6", "pyarrow==26.0.1", "tiktoken==0.14.
 ENVIRONMENTS: dict[str, tuple[str, ...]] = {
     "tokenmill": OURS,
     "scripts": (*OURS, "datasets==5.2.0"),
+    "ray": (*OURS, "ray==2.60.0"),
     "plain": (
         "datasets==5.2.0",
         "gigatoken==0.10.0",

@@ -8,6 +8,7 @@ corpora     the other corpora given
 shuffle     nanoGPT's files in nanoGPT's order, and in the corpus's
 sizes       the corpus 1, 2, 4 and 8 times: cost and memory
 workers     1 and 2 workers, on the corpus 8 times
+ray         2 workers as processes, and on Ray
 start       the 1 MB job, and what is imported
 verify      `verify --checksums-only` and `sha256sum` on the same files
 convert     the tokens into another format
@@ -29,8 +30,8 @@ import numpy as np
 from benchmarks.bench import Bench
 from benchmarks.contenders.protocol import DocumentIds, divided
 from benchmarks.corpus import first_difference
-from benchmarks.environments import EnvironmentMissingError
-from benchmarks.field import FIELD, FLAT, Command, contender_case, our_llmc_ids, our_nanogpt_ids
+from benchmarks.environments import EnvironmentMissingError, python_of
+from benchmarks.field import FIELD, FLAT, Command, contender_case, our_llmc_ids, our_nanogpt_ids, tokenmill
 from benchmarks.figures import Record
 from benchmarks.measure import Case, measured_cases
 from benchmarks.ways import ways_cases
@@ -111,18 +112,29 @@ def workers(bench: Bench) -> list[Case]:
     return [repeated_case(bench, counted(n), counted(n), 8, n) for n in (1, 2)]
 
 
-def repeated_case(bench: Bench, name: str, title: str, times: int, n_workers: int) -> Case:
+def ray(bench: Bench) -> list[Case]:
+    """The same work by 2 worker processes and by 2 workers of Ray; what Ray needs to start is in the small job."""
+    by_ray = python_of("ray", bench.venvs)
+    return [
+        repeated_case(bench, "processes", "2 worker processes", 8, 2),
+        repeated_case(bench, "ray", "2 workers of Ray", 8, 2, "--executor", "ray", python=by_ray),
+    ]
+
+
+def repeated_case(
+    bench: Bench, name: str, title: str, times: int, n_workers: int, *more: str, python: Path | None = None
+) -> Case:
     """The corpus so many times over."""
-    options = (*FLAT, "--workers", str(n_workers))
+    options, python = (*FLAT, "--workers", str(n_workers), *more), python or bench.python
     return Case(
         name=name,
         title=title,
-        command=bench.tokenmill(*options),
+        command=tokenmill(python, *options),
         source=bench.corpus.times(times).parquet,
         n_bytes=bench.corpus.n_text_bytes * times,
         small_source=bench.small.parquet,
         n_small_bytes=bench.small.n_text_bytes,
-        small_command=bench.tokenmill(*options, small=True),
+        small_command=tokenmill(python, *options, small=True),
         check=repeated(bench.right(), times),
     )
 
@@ -284,6 +296,7 @@ SECTIONS: dict[str, Callable[[Bench], list[Case]] | None] = {
     "shuffle": shuffle,
     "sizes": sizes,
     "workers": workers,
+    "ray": ray,
     "start": start,
     "verify": verify,
     "convert": convert,

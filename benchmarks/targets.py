@@ -45,6 +45,7 @@ def checks(results: dict[str, Any]) -> list[Check]:
         at_most("peak memory, 8 times the files against 1", FLAT_WITHIN, sizes, "8x", "1x", peak_bytes),
         at_most("shuffled against corpus order", 1.4, sections.get("shuffle", {}), "shuffled", "corpus order", cost),
         at_most("JSONL against Parquet", 1.25, sections.get("formats", {}), "JSONL", "Parquet, zstd", cost),
+        at_most("Ray against worker processes, both with 2", 1.3, sections.get("ray", {}), "ray", "processes", cost),
         one_mb(sections.get("start", {})),
         at_least(
             "`verify --checksums-only` against `sha256sum`", 0.8, sections.get("verify", {}), "verify", "sha256sum", cpu
