@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.cluster.crew import Ended
+from tokenmill.cluster.link import Ended
 from tokenmill.cluster.station import About, Encoded, Written
 from tokenmill.cluster.tasks import ShardTask
 from tokenmill.journal import InputHashed

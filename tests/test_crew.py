@@ -9,7 +9,8 @@ import pytest
 
 from tokenmill.care import Note
 from tokenmill.cluster import crew as crew_module
-from tokenmill.cluster.crew import Crew, Ended, Task
+from tokenmill.cluster.crew import Crew
+from tokenmill.cluster.link import Ended, Task
 from tokenmill.cluster.station import About, Encoded, Written
 from tokenmill.errors import OutputError, SourceError, WorkerError
 from tokenmill.executors.deaths import Death

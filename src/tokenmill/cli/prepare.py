@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 @click.option(
     "--ray-address",
     metavar="ADDRESS",
-    help="The cluster: `auto`, HOST:PORT or ray://HOST:PORT.  [default: RAY_ADDRESS, or Ray on this machine alone]",
+    help="The cluster: `auto`, HOST:PORT or ray://HOST:PORT.  [default: RAY_ADDRESS, or Ray on this machine]",
 )
 @click.option(
     "--stall-seconds",

@@ -20,13 +20,15 @@ from tokenmill.assemble import (
     refuse_a_broken_tokenizer,
     scatter_groups,
 )
-from tokenmill.cluster.crew import Crew, Link, Task
+from tokenmill.cluster.crew import Crew
 from tokenmill.cluster.cutting import Held, shard_tasks
+from tokenmill.cluster.link import Link, Task
 from tokenmill.cluster.ray_link import RayLink
 from tokenmill.cluster.reach import FolderReach, Reach, StoreReach
 from tokenmill.cluster.sealer import Sealer
 from tokenmill.cluster.station import About, StationJob, group_name, segment_name, segment_sizes, versions
 from tokenmill.encode import Job
+from tokenmill.errors import RecipeError
 from tokenmill.executors.ledger import Ledger
 from tokenmill.fetching import DOWNLOADS, AllHere, Fetcher
 from tokenmill.frames import read_lengths
@@ -41,6 +43,7 @@ from tokenmill.recipe import RunOptions, recipe_dtype, shuffle_kind_and_seed
 from tokenmill.scatter import Bucket, GroupReceipt, ScatterTask, bucket_lengths, buckets, scatter_tasks
 from tokenmill.segments import DOCUMENT, Segment, UnitReceipt, placed_segments
 from tokenmill.shards.writer import refuse_nothing_to_train_on
+from tokenmill.storage.addresses import full_url
 from tokenmill.workspace import Workspace
 
 MAX_OPEN = 10_000  # shards that are handed out and not sealed: what the driver holds of them stays small
@@ -58,6 +61,7 @@ class ClusterMeans:
         progress: Progress,
         link: Link | None = None,
     ) -> None:
+        refuse_secret_links(space)
         self.space, self.progress, self.options = space, progress, options
         self.job = msgspec.structs.replace(job, check_samples=True)
         self.dtype = np.dtype(recipe_dtype(job.recipe))
@@ -194,6 +198,16 @@ class ClusterMeans:
         self.fetcher.close()
         signs = [f"{self._job_name}.{station}" for station in self.link.stations()]
         self.reach.remove([self._job_name, *signs])
+
+
+def refuse_secret_links(space: Workspace) -> None:
+    """A key in a link is for this process alone: it is neither stored nor sent."""
+    secret = [entry.path for entry in space.plan.inputs if entry.is_remote and full_url(entry.path) != entry.path]
+    if secret:
+        raise RecipeError(
+            f"the link to `{secret[0]}` has a key in it, which is not sent to the nodes of a cluster",
+            hint="`tokenmill download` it to storage that all nodes share",
+        )
 
 
 def reach_of_driver(space: Workspace) -> Reach:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any
 
-from tokenmill.cluster.crew import Ended
+from tokenmill.cluster.link import Ended
 from tokenmill.errors import RecipeError, WorkerError
 
 GROW_SECONDS = 2.0  # between two looks at how large the cluster is
@@ -109,7 +109,7 @@ def imported_ray() -> Any:
 
 
 def connect(ray: Any, address: str | None) -> None:
-    """Join the cluster at an address; without one, that of RAY_ADDRESS, or a session of this machine alone."""
+    """Join the cluster at an address; without one, that of RAY_ADDRESS or of this machine, or begin one here."""
     try:
         ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
     except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
