@@ -10,7 +10,7 @@ import sys
 import pytest
 from runs import digests, fetched, kill, killed_driver, local_digests, ray_options, recipe_for, stations
 
-from tokenmill.errors import WorkerError
+from tokenmill.errors import RecipeError
 from tokenmill.mill import prepare_recipe
 from tokenmill.recipe import RunOptions
 
@@ -173,6 +173,6 @@ def test_the_command_shows_nodes_and_status_sees_it(three_nodes, corpus, expecte
 
 
 def test_no_cluster_at_the_address(corpus, tmp_path):
-    with pytest.raises(WorkerError, match=r"cannot reach the Ray cluster at `127\.0\.0\.1:1`"):
+    with pytest.raises(RecipeError, match=r"cannot reach the Ray cluster at `127\.0\.0\.1:1`"):
         prepare_recipe(recipe_for(corpus), tmp_path / "out", RunOptions(executor="ray", ray_address="127.0.0.1:1"))
     assert not (tmp_path / "out").exists()

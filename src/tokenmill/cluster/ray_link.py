@@ -8,16 +8,18 @@ leaves it as it was.
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Hashable
 from contextlib import suppress
 from time import monotonic
 from typing import Any
 
 from tokenmill.cluster.link import Ended
-from tokenmill.errors import RecipeError, WorkerError
+from tokenmill.errors import RecipeError
 
 GROW_SECONDS = 2.0  # between two looks at how large the cluster is
 END_SECONDS = 20.0
+KNOCK_SECONDS = 10.0
 
 
 class RayLink:
@@ -111,11 +113,19 @@ def imported_ray() -> Any:
 def connect(ray: Any, address: str | None) -> None:
     """Join the cluster at an address; without one, that of RAY_ADDRESS or of this machine, or begin one here."""
     try:
+        knock(address)
         ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
-    except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         where = f"the Ray cluster at `{address}`" if address else "Ray"
         hint = "is it running? `ray status` tells; `ray start --head` starts one"
-        raise WorkerError(f"cannot reach {where}: {first_line(error)}", hint=hint) from None
+        raise RecipeError(f"cannot reach {where}: {first_line(error)}", hint=hint) from None
+
+
+def knock(address: str | None) -> None:
+    """See whether anybody is there at HOST:PORT: Ray itself would try for minutes."""
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK_SECONDS).close()
 
 
 def last_line(error: BaseException) -> str:
