@@ -76,9 +76,10 @@ def logs(folder: Path) -> str:
     return "\n".join(path.read_text(errors="replace") for path in sorted(folder.glob("tokenmill-*.log")))
 
 
-def wait_for_a_unit(folder: Path, cluster: Cluster) -> None:
-    """Wait until the second share has begun to work."""
+def pid_at_work(folder: Path, cluster: Cluster) -> int:
+    """The process of the second share, when it has done something."""
     wait_until(lambda: read_state(folder / SHARE / "journal").units, "share 2/3", cluster.log)
+    return read_holder(folder / SHARE / "lock").pid
 
 
 def test_an_array_and_a_job_that_depends_on_it_give_the_bytes_of_one_run(cluster, folder, expected):
@@ -95,8 +96,7 @@ def test_an_array_and_a_job_that_depends_on_it_give_the_bytes_of_one_run(cluster
 def test_a_cancelled_task_goes_on_when_the_array_is_submitted_again(cluster, folder, expected):
     shares = cluster.submit(folder, "--array=1-3", "tokenmill.sbatch")
     never = cluster.submit(folder, f"--dependency=afterok:{shares}", "tokenmill.sbatch")
-    wait_for_a_unit(folder, cluster)
-    cluster.run("scancel", "--signal=STOP", "--full", f"{shares}_2")  # so that it is not done before it is cancelled
+    os.kill(pid_at_work(folder, cluster), signal.SIGSTOP)  # so that it is not done before it is cancelled
     cluster.run("scancel", f"{shares}_2")
     assert cluster.wait(shares) == ["CANCELLED", "COMPLETED", "COMPLETED"], logs(folder)
     assert not (folder / "tokens" / "manifest.json").exists()
@@ -115,8 +115,7 @@ def test_a_cancelled_task_goes_on_when_the_array_is_submitted_again(cluster, fol
 def test_what_a_killed_task_left_is_encoded_by_a_job_that_does_not_ask(cluster, folder, expected):
     shares = cluster.submit(folder, "--array=1-3", "tokenmill.sbatch")
     last = cluster.submit(folder, f"--dependency=afterany:{shares}", "tokenmill.sbatch")
-    wait_for_a_unit(folder, cluster)
-    os.kill(read_holder(folder / SHARE / "lock").pid, signal.SIGKILL)  # as a machine without memory does
+    os.kill(pid_at_work(folder, cluster), signal.SIGKILL)  # as a machine without memory does
     assert cluster.wait(shares) == ["COMPLETED", "COMPLETED", "FAILED"], logs(folder)
     assert cluster.wait(last) == ["COMPLETED"], logs(folder)
     assert digests(folder / "tokens") == expected
