@@ -63,6 +63,7 @@ class Progress:
         self.n_scattered_tokens = 0  # into buckets, when the order is shuffled
         self.n_written_tokens = 0  # into shards
         self._units = plan.units
+        self._first_unit = plan.units[0].index if plan.units else 0  # of a share, not the first of all
         self._n_bytes_done = 0  # as planned, of finished units
         self._n_text_bytes = 0
         self._n_tokens = 0
@@ -127,12 +128,15 @@ class Progress:
     def _add(self, receipt: UnitReceipt) -> None:
         self.n_units_done += 1
         self._beats.pop(receipt.unit, None)
-        self._n_bytes_done += self._units[receipt.unit].n_bytes
+        self._n_bytes_done += self._unit_bytes(receipt.unit)
         self._n_text_bytes += receipt.n_text_bytes
         self._n_tokens += receipt.n_tokens
         self.n_documents += receipt.n_documents
         for stage in self._seconds:
             self._seconds[stage] += getattr(receipt.seconds, stage)
+
+    def _unit_bytes(self, unit: int) -> int:
+        return self._units[unit - self._first_unit].n_bytes
 
     def scattered(self, n_tokens: int) -> None:
         self.n_scattered_tokens += n_tokens
@@ -168,7 +172,7 @@ class Progress:
         """How much of the text is encoded, as far as the listing tells."""
         if self.encoded:
             return 1.0
-        begun = sum(min(beat.n_text_bytes, self._units[beat.unit].n_bytes) for beat in list(self._beats.values()))
+        begun = sum(min(beat.n_text_bytes, self._unit_bytes(beat.unit)) for beat in list(self._beats.values()))
         return (self._n_bytes_done + begun) / max(1, self.n_planned_bytes)
 
     @property
