@@ -113,8 +113,8 @@ def proof(results: dict[str, Any]) -> str:
     return (
         f"![MB of text per CPU second: tokenmill, its peers, and the bare engine as the limit]({CHART})\n\n"
         f"{corpus['n_text_bytes'] / 1e6:.0f} MB of Parquet (`{corpus['name']}`) to token files on disk, gpt2,"
-        f" {facts['n_cores']} cores ({facts['architecture']}); the ids of all were compared first. Measure it again with `make bench"
-        " CORPUS=folder`; [how, and all figures](docs/performance.md)."
+        f" {facts['n_cores']} cores ({facts['architecture']}); the ids of all were compared first."
+        " Measure it again with `make bench CORPUS=folder`; [how, and all figures](docs/performance.md)."
     )
 
 
