@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from tokenmill.care import Note
-from tokenmill.cluster import crew as crew_module
+from tokenmill.cluster import pace
 from tokenmill.cluster.crew import Crew
 from tokenmill.cluster.link import Ended, Task
 from tokenmill.cluster.station import About, Encoded, Written
-from tokenmill.errors import OutputError, SourceError, WorkerError
+from tokenmill.errors import OutputError, SourceError, SpaceError, WorkerError
 from tokenmill.executors.deaths import Death
 from tokenmill.executors.ledger import Ledger
 from tokenmill.fetching import AllHere
@@ -119,7 +119,7 @@ def test_a_lost_station_gives_its_unit_back_and_comes_again():
 
 
 def test_what_a_silent_station_holds_is_done_by_another(monkeypatch):
-    monkeypatch.setattr(crew_module, "SLOW_SECONDS", 0.0)
+    monkeypatch.setattr(pace, "SLOW_SECONDS", 0.0)
     link = MadeUp(2)
     link.silent = {"s1"}
     assert units_done(crew_of(link, 20)) == list(range(20))
@@ -128,7 +128,7 @@ def test_what_a_silent_station_holds_is_done_by_another(monkeypatch):
 def test_shards_come_before_units():
     link = MadeUp(1)
     crew = crew_of(link, 3)
-    crew.add(Task("shard", ("shard", 0), b"", 0))
+    crew.add(Task("shard", ("shard", 0), b"", 0, 1))
     assert units_done(crew) == [0, 1, 2]
     assert [kind for _, kind, _ in link.asked] == ["about", "shard", "encode", "encode", "encode"]
     assert crew.n_open == 0
@@ -193,7 +193,7 @@ def test_a_node_that_comes_later_and_is_not_fit_gets_no_work():
     link.n_given["late"] = 0
     assert len(list(receipts)) == 29
     assert link.dismissed == ["late"]
-    assert any("it gets no work" in what for what in crew.progress.mishaps)
+    assert any("gets no work" in what for what in crew.progress.mishaps)
 
 
 def test_no_station_can_be_started():
@@ -221,3 +221,34 @@ def test_what_is_set_aside_for_a_node_is_taken_by_others_at_the_end():
     ledger = Ledger([Unit(i, (Span(0, i, i + 1, 1),)) for i in range(5)], AllHere(), 4, use_reference=False)
     begun = [ledger.next_position(node) for node in ("a", "b", "a", "b", "b", "a")]
     assert begun == [0, 1, 2, 3, 4, None]
+
+
+def test_a_station_that_cannot_look_around_says_why():
+    link = MadeUp(1)
+    link.submit = lambda station, kind, task: link.answers.append(
+        Ended(station, msgspec.json.encode(Failed("no permission for `s3://bucket`", error="AccessError")))
+    )
+    with pytest.raises(Exception, match="no permission for `s3://bucket`"):
+        units_done(crew_of(link, 1))
+
+
+def test_a_full_disk_is_that_of_the_node():
+    link = MadeUp(1)
+    link.result = lambda kind, task: Failed("No space left on device", errno=28, filename="/tmp/x")
+    with pytest.raises(SpaceError, match="node node-s0 has no room for `/tmp/x`"):
+        units_done(crew_of(link, 1))
+
+
+def test_when_nobody_is_left_the_run_ends_with_a_word():
+    link = MadeUp(2)
+    link.deaths = {0: [Death(1, "killed by SIGKILL", "", None, out_of_memory=True)] * 9}
+    with pytest.raises(WorkerError, match="there is no other worker to take out"):
+        units_done(crew_of(link, 1))
+
+
+def test_a_unit_whose_copy_was_done_is_not_begun_again():
+    ledger = Ledger([Unit(0, (Span(0, 0, 1, 1),))], AllHere(), 1, use_reference=False)
+    assert ledger.next_position("a") == 0
+    ledger.give_back(0)
+    ledger.finish(0)
+    assert ledger.next_position("a") is None

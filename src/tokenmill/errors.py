@@ -18,6 +18,11 @@ The message says what and where; `hint` is the exact flag or command that helps.
 
 from __future__ import annotations
 
+import errno
+
+# What the system says where there is no room: on the disk, in the quota, in one file.
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
 
 class TokenmillError(Exception):
     """Base of all errors that tokenmill raises on purpose."""

@@ -23,6 +23,7 @@ from tokenmill.workspace import begun_recipe, finished_manifest
 
 class Home(Protocol):
     folder: Path  # where the run works
+    away: bool  # whether the output is somewhere else
 
     def begun_recipe(self) -> Recipe | None:
         """The recipe that this output was begun with, finished or not."""
@@ -78,6 +79,8 @@ class Home(Protocol):
 
 class LocalHome:
     """The folder itself is the output."""
+
+    away = False
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

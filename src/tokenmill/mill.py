@@ -138,6 +138,11 @@ def prepare(
     `on_progress` is called with the run's progress, from this thread.
     """
     if not isinstance(tokenizer, str):
+        if executor == "ray":
+            raise RecipeError(
+                "a tokenizer given as an object works in this process only",
+                hint="on a cluster, name it as `package.module:attribute`",
+            )
         tokenizer, executor = named_for(tokenizer), "inline"
     fields: dict[str, object] = {
         "sources": [str(source) for source in ([sources] if isinstance(sources, str | Path) else sources)],

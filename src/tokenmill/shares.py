@@ -81,6 +81,8 @@ def parsed_share(text: str) -> Share:
 def check_share(node: str, options: RunOptions) -> None:
     """Refuse what is no share, and options that make no sense for one."""
     parsed_share(node)
+    if options.executor == "ray":
+        raise RecipeError("a share is encoded on one machine", hint="leave out `--node`, or `--executor ray`")
     if options.keep_downloads:
         raise RecipeError("a share keeps no downloads", hint="`tokenmill download` fetches sources to a folder")
     if options.retry_excluded:

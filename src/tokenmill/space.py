@@ -11,14 +11,12 @@ from pathlib import Path
 import numpy as np
 
 from tokenmill.calibrate import EngineChoice
-from tokenmill.errors import SpaceError
+from tokenmill.errors import NO_ROOM, SpaceError
 from tokenmill.fetching import checked_budget
 from tokenmill.forecasting import peak_disk_bytes
-from tokenmill.home import LocalHome
 from tokenmill.recipe import RunOptions, recipe_dtype
 from tokenmill.workspace import Workspace
 
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NOT_WRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)  # a file system that went read-only, say
 # Tokens are estimated from a sample: only what is short by more than the estimate may err is refused.
 CERTAIN = 0.8
@@ -26,6 +24,8 @@ CERTAIN = 0.8
 
 def check_space(space: Workspace, engine: EngineChoice, options: RunOptions) -> None:
     """Refuse to begin what cannot fit, on the disk or in the budgets."""
+    if options.executor == "ray" and space.home.away:  # nothing large comes to this machine
+        return
     downloads = checked_budget(space.plan, space.plan.units, options.disk_budget, keep=options.keep_downloads)
     downloads = min(downloads, sum(entry.size for entry in space.plan.inputs if entry.is_remote))
     free = shutil.disk_usage(space.out).free
@@ -33,7 +33,7 @@ def check_space(space: Workspace, engine: EngineChoice, options: RunOptions) -> 
     # A token is at least a byte of text, and it is written at most twice: nearly always that is answer enough.
     if options.scratch_budget is None and 2 * itemsize * space.plan.n_bytes + downloads < free:
         return
-    away = not isinstance(space.home, LocalHome)
+    away = space.home.away
     needed = peak_disk_bytes(space.recipe, space.plan, options, engine.use_reference, away=away)
     needed += downloads - used_bytes(space)
     if CERTAIN * needed > free:
@@ -65,7 +65,7 @@ def space_error(error: OSError, space: Workspace) -> Exception:
         total = copies * itemsize * n_tokens * max(1.0, space.plan.n_bytes / n_done)
         rest = f"; about {in_gb(max(0, total - used_bytes(space)))} more are needed"
     free = shutil.disk_usage(space.out).free
-    where = f"`{space.out}`" if isinstance(space.home, LocalHome) else f"scratch for `{space.out}`"
+    where = f"scratch for `{space.out}`" if space.home.away else f"`{space.out}`"
     return SpaceError(
         f"{what}: {where} holds {in_gb(used_bytes(space))}, {in_gb(free)} are free{rest}",
         hint="make room and run the same command again: it goes on from here, and nothing half-done has a final name",

@@ -45,6 +45,8 @@ from tokenmill.workspace import refuse_changes
 class StoreHome:
     """A place in a store, and the scratch folder that stands in for it."""
 
+    away = True
+
     def __init__(self, out: str, scratch: str | None) -> None:
         self.address = parsed(out)
         if self.address.scheme not in STORES:
@@ -225,7 +227,9 @@ class StoreHome:
             faults.point("closing.put")
         self._sizes = self._listed()
         faults.point("store.before-removal")
-        taken_again = {name for name in self._sizes if name.startswith(f"{QUARANTINE}/")} - set(self._quarantine())
+        manifest = decoded_manifest((self.folder / MANIFEST).read_bytes(), MANIFEST)
+        listed = {entry.text for entry in manifest.excluded}  # a station may have put them, and not this process
+        taken_again = {name for name in self._sizes if name.startswith(f"{QUARANTINE}/")} - listed
         self._remove([*taken_again, *(name for name in self._sizes if name.startswith(f"{WORK}/"))])
         faults.point("store.removed")
 

@@ -161,7 +161,7 @@ def drop_leftovers(home: Home, recipe: Recipe, state: State, *, retry_excluded: 
     partial = [path for folder in ("units", "scattered") for path in (work / folder).glob(f"*{TEMP_SUFFIX}")]
     for path in [*output_files(out, recipe), *partial]:
         if path not in sealed:
-            path.unlink()
+            path.unlink(missing_ok=True)  # a station of a driver that was killed may just end too
 
 
 def units_to_do_again(home: Home, state: State, shuffled: bool, *, retry_excluded: bool) -> list[int]:

@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from runs import digests, fetched, kill, killed_driver, local_digests, ray_options, recipe_for, stations
@@ -14,47 +15,67 @@ from tokenmill.errors import RecipeError
 from tokenmill.mill import prepare_recipe
 from tokenmill.recipe import RunOptions
 
+CHOOSY = """
+class Choosy:
+    name, identity, vocab_size, special_tokens = "choosy", "choosy 1", 256, {"<end>": 255}
+
+    def encode_batch(self, texts):
+        if "text 17" in texts:
+            raise ValueError("not this one")
+        return [list(text.encode()) for text in texts]
+
+    def decode(self, ids):
+        return bytes(ids).decode()
+
+tokenizer = Choosy()
+"""
+
 
 @pytest.fixture(scope="session")
 def expected(corpus, tmp_path_factory):
     return local_digests(recipe_for(corpus), tmp_path_factory.mktemp("local") / "out")
 
 
-def losing_and_gaining(cluster, mishaps):
-    """A callback that takes a node away after a third of the units and adds one after two thirds."""
-    done = set()
+class LosingAndGaining:
+    """Takes a node away after a third of the units and adds one soon after, which is given time to come."""
 
-    def on_progress(progress):
-        mishaps[:] = progress.mishaps
+    def __init__(self, cluster) -> None:
+        self.cluster, self.steps = cluster, ["lose", "gain"]
+        self.mishaps, self.nodes = [], {}
+
+    def __call__(self, progress):
+        self.mishaps[:] = progress.mishaps
+        self.nodes.update(progress.nodes)
         share = progress.n_units_done / progress.n_units
-        if share > 0.3 and "lost" not in done:
-            done.add("lost")
-            cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
-        if share > 0.6 and "gained" not in done:
-            done.add("gained")
-            cluster.add_node(num_cpus=1)
-
-    return on_progress
+        if share > 0.3 and "lose" in self.steps:
+            self.steps.remove("lose")
+            self.cluster.remove_node(next(iter(self.cluster.worker_nodes)), allow_graceful=False)
+        elif share > 0.4 and "gain" in self.steps:
+            self.steps.remove("gain")
+            self.cluster.add_node(num_cpus=1)
+        elif not self.steps and len(self.nodes) < 4:
+            time.sleep(0.3)
 
 
 def test_a_node_is_lost_and_another_comes_in_a_folder(three_nodes, corpus, expected, tmp_path):
-    mishaps = []
-    manifest = prepare_recipe(
-        recipe_for(corpus), tmp_path / "out", ray_options(three_nodes), losing_and_gaining(three_nodes, mishaps)
-    )
+    watch = LosingAndGaining(three_nodes)
+    manifest = prepare_recipe(recipe_for(corpus), tmp_path / "out", ray_options(three_nodes), watch)
     assert digests(tmp_path / "out") == expected
     assert manifest.tokenizer.n_checked_documents >= 20
+    assert not list((tmp_path / "out").rglob("*.partial"))
     assert not (tmp_path / "out/.work").exists()
-    assert any(mishap.kind == "node" for _, mishap in mishaps)
+    assert any(mishap.kind == "node" for _, mishap in watch.mishaps)
+    assert len(watch.nodes) == 4
+    assert len(watch.mishaps) < 10
 
 
 def test_a_node_is_lost_and_another_comes_in_a_store(three_nodes, s3, corpus, expected, tmp_path):
-    mishaps = []
+    watch = LosingAndGaining(three_nodes)
     options = ray_options(three_nodes, scratch=str(tmp_path / "scratch"))
-    on_progress = losing_and_gaining(three_nodes, mishaps)
-    prepare_recipe(recipe_for(corpus), "s3://bucket/lost", options, on_progress)
+    prepare_recipe(recipe_for(corpus), "s3://bucket/lost", options, watch)
     assert digests(fetched(s3, "lost", tmp_path / "out")) == expected
     assert not (tmp_path / "out/.work").exists()
+    assert len(watch.nodes) == 4
 
 
 @pytest.mark.parametrize("place", ["folder", "store"])
@@ -71,12 +92,17 @@ def test_a_driver_killed_twice_and_finished_on_one_machine(three_nodes, s3, corp
     assert not (folder / ".work").exists()
 
 
-def test_begun_on_one_machine_and_finished_on_the_cluster(three_nodes, corpus, expected, tmp_path):
-    recipe = recipe_for(corpus)
-    killed_driver(recipe, tmp_path / "out", RunOptions(workers=2, unit_bytes=30_000), 15)
-    manifest = prepare_recipe(recipe, tmp_path / "out", ray_options(three_nodes))
-    assert manifest.run.n_units_resumed >= 10
-    assert digests(tmp_path / "out") == expected
+@pytest.mark.parametrize("shuffle", ["none", "keyed:3"])
+@pytest.mark.parametrize("place", ["folder", "store"])
+def test_begun_on_one_machine_and_finished_on_the_cluster(three_nodes, s3, corpus, tmp_path, place, shuffle):
+    out = str(tmp_path / "out") if place == "folder" else f"s3://bucket/begun-{shuffle[:5]}"
+    scratch = {} if place == "folder" else {"scratch": str(tmp_path / "scratch")}
+    recipe = recipe_for(corpus, shuffle=shuffle)
+    killed_driver(recipe, out, RunOptions(workers=2, unit_bytes=30_000, **scratch), 30)
+    manifest = prepare_recipe(recipe, out, ray_options(three_nodes, **scratch))
+    assert manifest.run.n_units_resumed >= 20
+    folder = tmp_path / "out" if place == "folder" else fetched(s3, f"begun-{shuffle[:5]}", tmp_path / "out")
+    assert digests(folder) == local_digests(recipe, tmp_path / "local")
 
 
 def test_another_machine_without_scratch_goes_on_from_the_store(three_nodes, s3, corpus, expected, tmp_path):
@@ -176,3 +202,18 @@ def test_no_cluster_at_the_address(corpus, tmp_path):
     with pytest.raises(RecipeError, match=r"cannot reach the Ray cluster at `127\.0\.0\.1:1`"):
         prepare_recipe(recipe_for(corpus), tmp_path / "out", RunOptions(executor="ray", ray_address="127.0.0.1:1"))
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("place", ["folder", "store"])
+def test_a_document_that_no_engine_takes_is_kept(three_nodes, s3, tmp_path, monkeypatch, place):
+    """A tokenizer that nobody can use on one document: it goes to quarantine, wherever the output is."""
+    (tmp_path / "docs.jsonl").write_text("".join(json.dumps({"text": f"text {i}"}) + "\n" for i in range(40)))
+    (tmp_path / "choosy.py").write_text(CHOOSY)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    out = str(tmp_path / "out") if place == "folder" else "s3://bucket/choosy"
+    scratch = {} if place == "folder" else {"scratch": str(tmp_path / "scratch")}
+    recipe = recipe_for(tmp_path / "docs.jsonl", tokenizer="choosy:tokenizer", eot_token="<end>")
+    manifest = prepare_recipe(recipe, out, ray_options(three_nodes, **scratch))
+    (excluded,) = manifest.excluded
+    folder = tmp_path / "out" if place == "folder" else fetched(s3, "choosy", tmp_path / "out")
+    assert (folder / excluded.text).read_text() == "text 17"

@@ -82,10 +82,12 @@ class _Cutter:
         n_documents = sum(shard.n_documents + shard.n_dropped_documents for shard in sealed)
         rest: SplitRule = "val" if n_documents < (n_val_documents or 0) else "train"
         self.rule = "by shard" if n_val_documents is None else rest
+        self.n_documents_sealed = n_documents
 
     def add(self, stretch: Held) -> None:
         placed = _Placed(stretch, self.n_tokens, self.n_documents)
-        if placed.end >= self.start:
+        unsealed = self.n_documents + stretch.n_documents > self.n_documents_sealed  # if only ones without a token
+        if placed.end > self.start or (placed.end == self.start and unsealed):
             self.placed.append(placed)
         self.n_tokens += stretch.n_tokens
         self.n_documents += stretch.n_documents

@@ -18,7 +18,7 @@ class Link(Protocol):
     """Whoever runs the stations."""
 
     def stations(self) -> list[Hashable]:
-        """All stations that there are or may yet be: those on nodes that come later too."""
+        """All stations that there are or may yet be: those on nodes that come later too, and no dismissed ones."""
 
     def n_nodes(self) -> int:
         """Nodes that could have a station now."""
@@ -30,7 +30,7 @@ class Link(Protocol):
         """The node where a station that has answered is."""
 
     def submit(self, station: Hashable, kind: str, task: bytes) -> None:
-        """Have a station do something; it may not be there yet."""
+        """Have a station do something; it may not be there yet. One that was lost is started again for it."""
 
     def wait(self, seconds: float) -> list[Ended]:
         """What has ended since, waiting a little if nothing has."""
@@ -47,3 +47,4 @@ class Task(NamedTuple):
     key: Hashable  # by which it is known to be done
     data: bytes
     position: int  # of a unit in the ledger; the number of a shard
+    size: int  # bytes or tokens, at least 1: what its duration is in proportion to

@@ -27,15 +27,15 @@ from tokenmill.cluster.ray_link import RayLink
 from tokenmill.cluster.reach import FolderReach, Reach, StoreReach
 from tokenmill.cluster.sealer import Sealer
 from tokenmill.cluster.station import About, StationJob, group_name, segment_name, segment_sizes, versions
+from tokenmill.cluster.tasks import ShardTask
 from tokenmill.encode import Job
 from tokenmill.errors import RecipeError
 from tokenmill.executors.ledger import Ledger
 from tokenmill.fetching import DOWNLOADS, AllHere, Fetcher
 from tokenmill.frames import read_lengths
-from tokenmill.home import LocalHome
 from tokenmill.inputs import listed_digests
 from tokenmill.journal import Event, InputHashed
-from tokenmill.layout import STATION_JOB, WORK
+from tokenmill.layout import STATION_JOB, WORK, output_files
 from tokenmill.means import Assembled
 from tokenmill.plan import Unit
 from tokenmill.progress import Progress
@@ -44,6 +44,7 @@ from tokenmill.scatter import Bucket, GroupReceipt, ScatterTask, bucket_lengths,
 from tokenmill.segments import DOCUMENT, Segment, UnitReceipt, placed_segments
 from tokenmill.shards.writer import refuse_nothing_to_train_on
 from tokenmill.storage.addresses import full_url
+from tokenmill.storage.local import TEMP_SUFFIX
 from tokenmill.workspace import Workspace
 
 MAX_OPEN = 10_000  # shards that are handed out and not sealed: what the driver holds of them stays small
@@ -62,17 +63,18 @@ class ClusterMeans:
         link: Link | None = None,
     ) -> None:
         refuse_secret_links(space)
+        if options.keep_downloads:
+            raise RecipeError("a cluster keeps no downloads", hint="`tokenmill download` fetches sources to a folder")
         self.space, self.progress, self.options = space, progress, options
         self.job = msgspec.structs.replace(job, check_samples=True)
         self.dtype = np.dtype(recipe_dtype(job.recipe))
         self.reach = reach_of_driver(space)
         self._job_name = f"{WORK}/{STATION_JOB}{secrets.token_hex(8)}"
-        self.reach.leave(
-            self._job_name,
-            msgspec.json.encode(StationJob(self.job, options.bucket_bytes, options.stall_seconds, options.disk_budget)),
-        )
-        out = str(space.out.absolute()) if isinstance(space.home, LocalHome) else str(space.home)
+        out = str(space.home) if space.home.away else str(space.out.absolute())
         self.link = link or RayLink(options.ray_address, options.workers, out, self._job_name)
+        given = StationJob(self.job, options.bucket_bytes, options.stall_seconds, options.disk_budget)
+        self.reach.leave(self._job_name, msgspec.json.encode(given))
+        self.hand_over()
         n_workers = options.workers or self.link.n_cpus()
         ledger = Ledger(to_do, AllHere(), n_workers, use_reference=job.use_reference)
         here = About("", 0, sees_out=True, missing_input=None, versions=versions(job))
@@ -83,6 +85,18 @@ class ClusterMeans:
         self.fetcher = Fetcher(space.plan, [], space.work / DOWNLOADS, options.disk_budget, keep=False)
         self._hashes_asked: set[int] = set()
         self._n_units_left = Counter(i for unit in space.plan.units for i in {span.input for span in unit.spans})
+
+    def hand_over(self) -> None:
+        """Have what an earlier run on one machine left in its scratch folder where all nodes can see it."""
+        if not self.space.home.away:
+            return
+        self.space.home.settle(self.space.journal, self.progress.tick)  # shards that were sealed and not put
+        state = self.space.journal.state
+        segments = (segment_name(receipt.unit, cut=receipt.cut) for receipt in state.units.values())
+        for name in (*segments, *map(group_name, state.groups)):
+            if (self.reach.out / name).exists():
+                self.reach.send([name])
+                self.progress.tick()
 
     def encoded(self) -> Iterator[list[UnitReceipt]]:
         """All that have come at the same time are recorded together."""
@@ -102,11 +116,11 @@ class ClusterMeans:
         return self._taken_hashes()
 
     def _have_hashed(self, index: int) -> None:
-        known = self.space.journal.state.input_sha256
-        asked = index in self._hashes_asked or index in known
-        if not asked and not self.space.plan.inputs[index].is_remote:
+        entry = self.space.plan.inputs[index]
+        asked = index in self._hashes_asked or index in self.space.journal.state.input_sha256
+        if not asked and not entry.is_remote:
             self._hashes_asked.add(index)
-            self.crew.add(Task("hash", ("hash", index), str(index).encode(), index))
+            self.crew.add(Task("hash", ("hash", index), str(index).encode(), index, max(1, entry.size)))
 
     def _taken_hashes(self) -> list[InputHashed]:
         taken, self.crew.hashed = self.crew.hashed, []
@@ -128,10 +142,11 @@ class ClusterMeans:
         stretches: Iterable[Held] = self.scattered(segments) if shuffled else sealer.noted(segments)
         sizes = tuple(group.n_bytes for _, group in sorted(journal.state.groups.items()))
         for task in shard_tasks(stretches, recipe, n_val, self.lengths, journal.state.shards, sizes):
-            self.crew.add(Task("shard", ("shard", task.number), msgspec.json.encode(task), task.number))
+            self.crew.add(shard_work(task))
             sealer.seal()
             while self.crew.n_open > MAX_OPEN:
                 sealer.turn()
+        self.crew.ledger.is_stopped = True  # what lies behind a limit
         went_in = journal.state.units.first(used.n_units)
         refuse_a_broken_tokenizer(went_in, recipe)
         while self.crew.n_open:
@@ -151,10 +166,12 @@ class ClusterMeans:
 
     def scattered_by_stations(self, tasks: list[ScatterTask]) -> Iterator[GroupReceipt]:
         for task in tasks:
-            self.crew.add(Task("scatter", ("scatter", task.group), msgspec.json.encode(task), task.group))
+            self.crew.add(scatter_work(task))
         while self.crew.n_open or self.crew.groups:
             while self.crew.groups:
-                yield self.crew.groups.popleft()
+                receipt = self.crew.groups.popleft()
+                self.progress.scattered(sum(receipt.bucket_tokens))
+                yield receipt
             if self.crew.n_open:
                 self.crew.turn()
 
@@ -194,10 +211,24 @@ class ClusterMeans:
         return [*found, *(one for one in listed_digests(self.space.plan.inputs) if one.input not in known)]
 
     def close(self) -> None:
-        self.link.close()
-        self.fetcher.close()
-        signs = [f"{self._job_name}.{station}" for station in self.link.stations()]
-        self.reach.remove([self._job_name, *signs])
+        try:
+            self.link.close()
+            self.fetcher.close()
+        finally:
+            self.reach.remove([self._job_name, *(f"{self._job_name}.{station}" for station in self.crew.asked)])
+            for path in output_files(self.space.out, self.job.recipe):
+                if path.name.endswith(TEMP_SUFFIX):  # of a station that was lost, or was one too many at a shard
+                    path.unlink(missing_ok=True)
+
+
+def shard_work(task: ShardTask) -> Task:
+    n_tokens = sum(segment.n_tokens for segment in task.segments) + sum(bucket.n_tokens for bucket in task.buckets)
+    return Task("shard", ("shard", task.number), msgspec.json.encode(task), task.number, max(1, n_tokens))
+
+
+def scatter_work(task: ScatterTask) -> Task:
+    n_tokens = sum(segment.n_tokens for segment in task.segments)
+    return Task("scatter", ("scatter", task.group), msgspec.json.encode(task), task.group, max(1, n_tokens))
 
 
 def refuse_secret_links(space: Workspace) -> None:
@@ -211,6 +242,4 @@ def refuse_secret_links(space: Workspace) -> None:
 
 
 def reach_of_driver(space: Workspace) -> Reach:
-    if isinstance(space.home, LocalHome):
-        return FolderReach(space.out)
-    return StoreReach(str(space.home), Path(space.out))
+    return StoreReach(str(space.home), space.out) if space.home.away else FolderReach(space.out)

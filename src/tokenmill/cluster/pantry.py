@@ -7,6 +7,8 @@ Files are held by locks of the system, which go with the process that has them.
 from __future__ import annotations
 
 import fcntl
+import os
+import shutil
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -14,11 +16,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from tokenmill.errors import AccessError
 from tokenmill.fetching import FILES_AT_ONCE, MIN_BUDGET, local_name, remote_file
 from tokenmill.journal import InputHashed
 from tokenmill.plan import Unit
 from tokenmill.sources import Input
 from tokenmill.storage.download import download
+from tokenmill.storage.local import write_whole
 from tokenmill.storage.remote import RemoteFile
 
 
@@ -27,7 +31,7 @@ class Pantry:
 
     def __init__(self, inputs: tuple[Input, ...], run: str, budget: int | None) -> None:
         self.inputs = inputs
-        self.folder = Path(tempfile.gettempdir()) / f"tokenmill-inputs-{run[:32]}"
+        self.folder = Path(tempfile.gettempdir()) / f"tokenmill-inputs-{os.getuid()}-{run[:32]}"
         largest = max((entry.size for entry in inputs if entry.is_remote), default=0)
         self.budget = budget or max(FILES_AT_ONCE * largest, MIN_BUDGET)
 
@@ -45,7 +49,9 @@ class Pantry:
     @contextmanager
     def _held(self, index: int) -> Iterator[tuple[Path, str]]:
         file = remote_file(self.inputs[index])
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self.folder.stat().st_uid != os.getuid():
+            raise AccessError(f"`{self.folder}` is somebody else's", hint="set TMPDIR on the nodes")
         path = self.folder / local_name(file, index)
         digest = path.with_suffix(".sha256")
         with path.with_suffix(".lock").open("ab") as lock:
@@ -62,7 +68,11 @@ class Pantry:
             fcntl.flock(room, fcntl.LOCK_EX)
             self._make_room(file.size)
         sha256 = download(file, path, lambda n_bytes: None, threading.Event())
-        digest.write_text(sha256, encoding="ascii")
+        write_whole(digest, sha256.encode(), "digest")
+
+    def clear(self) -> None:
+        """Remove all copies: the run is over."""
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def _make_room(self, n_bytes: int) -> None:
         """Remove the oldest copies that nobody holds until there is room; where there is none, go on without."""

@@ -1,14 +1,15 @@
 """Ray's actors as stations.
 
-Each station is an actor that asks for one CPU. Ray decides where it runs, and starts it again after its process or
-its node was lost: on another node, or on one that comes later. Whoever connects to a session that is there already
-leaves it as it was.
+Each station is an actor that asks for one CPU. Ray decides where it runs, and tells when its process or its node was
+lost; then Ray is asked for another, which comes where there is room, or on a node that comes later. Whoever connects
+to a session that is there already leaves it as it was.
 """
 
 from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Hashable
 from contextlib import suppress
 from time import monotonic
@@ -31,10 +32,10 @@ class RayLink:
         if self._connected:
             connect(self.ray, address)
         self.n_wanted = n_workers
-        self._actor = self.ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=0, scheduling_strategy="SPREAD")(
-            actor_class()
-        )
+        # Not restarted by Ray itself: calls to an actor that is being restarted fail, to a new one they wait.
+        self._actor = self.ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(actor_class())
         self._given = (out, job_name)
+        self._n_named = self._n_dismissed = 0
         self._actors: dict[Hashable, Any] = {}
         self._refs: dict[Any, Hashable] = {}
         self._nodes: dict[Hashable, str] = {}
@@ -51,10 +52,11 @@ class RayLink:
         """See how large the cluster is, and ask for as many actors."""
         nodes = [node for node in self.ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
         n_cpus = int(sum(node["Resources"]["CPU"] for node in nodes))
-        wanted = self.n_wanted or n_cpus
+        wanted = (self.n_wanted or n_cpus) - self._n_dismissed
         self._n_nodes = min(len(nodes), wanted)
         while len(self._actors) < wanted:
-            self._actors[f"station-{len(self._actors)}"] = self._actor.remote(*self._given)
+            self._actors[f"station-{self._n_named}"] = self._actor.remote(*self._given)
+            self._n_named += 1
 
     def n_cpus(self) -> int:
         """Those of the cluster as it is now."""
@@ -71,8 +73,11 @@ class RayLink:
 
     def wait(self, seconds: float) -> list[Ended]:
         refs = list(self._refs)
-        done, _ = self.ray.wait(refs, num_returns=len(refs), timeout=0) if refs else ([], [])
-        if not done and refs:
+        if not refs:
+            time.sleep(seconds)
+            return []
+        done, _ = self.ray.wait(refs, num_returns=len(refs), timeout=0)
+        if not done:
             done, _ = self.ray.wait(refs, num_returns=1, timeout=seconds)
         return [self._taken(ref) for ref in done]
 
@@ -81,22 +86,28 @@ class RayLink:
         try:
             self._nodes[station], answer = self.ray.get(ref)
         except self.ray.exceptions.RayError as error:
+            self._actors[station] = self._actor.remote(*self._given)
             return Ended(station, None, last_line(error))
         return Ended(station, answer)
 
     def dismiss(self, station: Hashable) -> None:
-        self.ray.kill(self._actors[station])
+        self.ray.kill(self._actors.pop(station))
+        self._n_dismissed += 1
         self._refs = {ref: one for ref, one in self._refs.items() if one != station}
 
     def close(self) -> None:
         self._open = False
+        busy = set(self._refs.values())
+        idle = [actor.do.remote("end", b"") for station, actor in self._actors.items() if station not in busy]
+        with suppress(self.ray.exceptions.RayError):
+            self.ray.wait(idle, num_returns=len(idle), timeout=END_SECONDS) if idle else None
         for actor in self._actors.values():
-            with suppress(Exception):
+            with suppress(self.ray.exceptions.RayError):
                 self.ray.kill(actor)
         ended = monotonic() + END_SECONDS
         for actor in self._actors.values():  # a call to one that is dead fails at once
-            with suppress(Exception):
-                self.ray.get(actor.do.remote("none", b""), timeout=max(0.1, ended - monotonic()))
+            with suppress(self.ray.exceptions.RayError):
+                self.ray.get(actor.do.remote("end", b""), timeout=max(0.1, ended - monotonic()))
         if self._connected:
             self.ray.shutdown()
 
@@ -106,12 +117,15 @@ def imported_ray() -> Any:
     try:
         import ray
     except ImportError:
-        raise RecipeError("Ray is not installed", hint="pip install 'tokenmill[ray]'") from None
+        raise RecipeError(
+            "Ray is not installed", hint="pip install 'tokenmill[ray]', or '.[ray]' in a checkout"
+        ) from None
     return ray
 
 
 def connect(ray: Any, address: str | None) -> None:
     """Join the cluster at an address; without one, that of RAY_ADDRESS or of this machine, or begin one here."""
+    address = address or os.environ.get("RAY_ADDRESS")
     try:
         knock(address)
         ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False)

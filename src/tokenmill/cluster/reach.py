@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, Protocol, cast
 from tokenmill.layout import WORK
 from tokenmill.storage import objects
 from tokenmill.storage.addresses import is_address, parsed
+from tokenmill.storage.local import write_whole
 from tokenmill.storage.remote import RangeFile, RemoteFile
 
 
@@ -42,6 +43,9 @@ class Reach(Protocol):
     def remove(self, names: Iterable[str]) -> None:
         """Remove files for everybody."""
 
+    def leave_nothing(self) -> None:
+        """The run is over: remove what is only here."""
+
 
 class FolderReach:
     """A folder that all nodes see."""
@@ -56,7 +60,7 @@ class FolderReach:
         return (self.out / name).open("rb")
 
     def leave(self, name: str, data: bytes) -> None:
-        (self.out / name).write_bytes(data)
+        write_whole(self.out / name, data, "job")
 
     def found(self, name: str) -> bytes | None:
         path = self.out / name
@@ -65,6 +69,8 @@ class FolderReach:
     def remove(self, names: Iterable[str]) -> None:
         for name in names:
             (self.out / name).unlink(missing_ok=True)
+
+    def leave_nothing(self) -> None: ...
 
 
 class StoreReach:
@@ -108,6 +114,10 @@ class StoreReach:
 
     def remove(self, names: Iterable[str]) -> None:
         objects.delete([self._at(name) for name in names])
+
+    def leave_nothing(self) -> None:
+        if self._own is not None:
+            self._own.cleanup()
 
     def _at(self, name: str) -> Any:
         return self.address.at(f"{self.address.path}/{name}")

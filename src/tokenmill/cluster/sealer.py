@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from tokenmill.cluster.crew import Crew
 from tokenmill.cluster.reach import Reach
 from tokenmill.cluster.station import segment_sizes
-from tokenmill.journal import ShardPut, ShardSealed
+from tokenmill.journal import Event, ShardPut, ShardSealed
 from tokenmill.progress import Progress
 from tokenmill.segments import Segment
 from tokenmill.shards.receipts import ShardReceipt
@@ -45,15 +45,20 @@ class Sealer:
         while (shard := come.pop(n_before + len(shards), None)) is not None:
             shards.append(shard)
         if shards:  # together: to sync the disk takes long, and to put a part of the journal in a store too
-            events = [(ShardPut(number), ShardSealed(shard)) for number, shard in enumerate(shards, n_before + 1)]
-            self.journal.record(*(event for pair in events for event in pair))
+            events: list[Event] = [ShardSealed(shard) for shard in shards]
+            if self.space.home.away:  # the stations have put them
+                events.insert(0, ShardPut(n_before + len(shards)))
+            self.journal.record(*events)
             self.space.home.shard_there()
         for shard in shards:
             self._count(shard)
             self.progress.written(shard.n_tokens)
             self.progress.shard_sealed(shard)
+        self.space.lock.check()
+        self.space.home.settle(self.journal)  # before anything goes: is the output still ours?
         covered = []
-        while self._needed and self._needed[0][0] <= self._n_tokens and self._needed[0][1] <= self._n_documents:
+        # One that ends with the last sealed token may be named by the next task: for documents without a token.
+        while self._needed and self._needed[0][0] < self._n_tokens and self._needed[0][1] <= self._n_documents:
             covered.append(self._needed.popleft()[2])
         self.reach.remove(covered)
 

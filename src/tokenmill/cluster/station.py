@@ -9,11 +9,14 @@ from __future__ import annotations
 import os
 import platform
 import socket
+import struct
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable
-from importlib.metadata import version
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import BinaryIO
 
@@ -77,7 +80,11 @@ class Gathered(msgspec.Struct, frozen=True, tag=True):
     receipt: GroupReceipt
 
 
-Result = Encoded | Gathered | Written | InputHashed | About | Failed
+class Over(msgspec.Struct, frozen=True, tag=True):
+    """A station has left nothing behind."""
+
+
+Result = Over | Encoded | Gathered | Written | InputHashed | About | Failed
 
 
 class Station:
@@ -94,6 +101,7 @@ class Station:
             "scatter": self.scatter,
             "shard": self.write_shard,
             "hash": self.hash_input,
+            "end": self.end,
         }
 
     def begin(self) -> bool:
@@ -107,6 +115,7 @@ class Station:
         self._given = given = msgspec.json.decode(data, type=StationJob)
         self.job = msgspec.structs.replace(given.job, work=str(self.reach.work))
         self.bucket_bytes = given.bucket_bytes
+        sys.path += [path for path in self.job.import_paths if path not in sys.path]  # a tokenizer of the user's
         self.pantry = Pantry(self.job.inputs, self.job.recipe.fingerprint, given.disk_budget)
         self.seat = Seat(Path(self._folder.name), 0, msgspec.json.encode(self.job) + b"\n")
         threading.Thread(target=self._watch, args=(given.stall_seconds,), daemon=True).start()
@@ -169,11 +178,21 @@ class Station:
         index = int(data)
         return InputHashed(index, input_sha256(self.job.inputs[index]))
 
+    def end(self, data: bytes) -> Over:
+        """Leave nothing on this node: the run is over."""
+        if self._given is not None:
+            self.seat.close()
+            self.pantry.clear()
+        self.reach.leave_nothing()
+        self._folder.cleanup()
+        return Over()
+
     def _watch(self, stall_seconds: float) -> None:
         """End the worker when it makes no progress for too long."""
         while True:
             time.sleep(min(1.0, stall_seconds / 4))
-            self.seat.end_stalled(lambda note: stall_seconds)
+            with suppress(OSError, struct.error):  # its notes are just being begun, or gone with the run
+                self.seat.end_stalled(lambda note: stall_seconds)
 
 
 def segment_name(unit: int, *, cut: bool = False) -> str:
@@ -195,9 +214,16 @@ def is_seen(entry: Input) -> bool:
     return entry.is_remote or (path.is_file() and path.stat().st_size == entry.size)
 
 
+def installed_version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "none"
+
+
 def versions(job: Job) -> dict[str, str]:
     """What must be the same on all nodes."""
     found = {"tokenmill": __version__, "Python": ".".join(platform.python_version_tuple()[:2])}
-    found |= {name: version(name) for name in PACKAGES}
+    found |= {name: installed_version(name) for name in PACKAGES}
     tokenizer = Tokenizer(job.recipe.tokenizer, job.recipe.pattern)
     return found | {f"the tokenizer {tokenizer.name}": tokenizer.identity[:16]}

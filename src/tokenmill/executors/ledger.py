@@ -31,6 +31,7 @@ class Ledger:
         self.n_deaths_alone = 0  # for want of memory, of the last worker
         self.n_begun = 0  # positions handed out so far
         self.first_unfinished = 0
+        self.is_stopped = False  # nobody wants what is not begun: a limit was reached
         self._again: deque[int] = deque()  # positions whose worker died
         self._set_aside: defaultdict[str, deque[int]] = defaultdict(deque)  # positions that a node is to begin next
         self._finished: set[int] = set()  # those behind the first unfinished one
@@ -58,8 +59,11 @@ class Ledger:
 
         A unit that comes again has them: they stay until it is done.
         """
-        if self._again:
-            return self._again.popleft()
+        if self.is_stopped:
+            return None
+        while self._again:
+            if not self.is_finished(position := self._again.popleft()):  # a copy of it may have been done since
+                return position
         if node is not None:
             return self._next_on(node)
         if self.waits_for_supply and self.supply.paths(self.units[self.n_begun]) is not None:
