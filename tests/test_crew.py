@@ -234,8 +234,8 @@ def test_a_station_that_cannot_look_around_says_why():
 
 def test_a_full_disk_is_that_of_the_node():
     link = MadeUp(1)
-    link.result = lambda kind, task: Failed("No space left on device", errno=28, filename="/tmp/x")
-    with pytest.raises(SpaceError, match="node node-s0 has no room for `/tmp/x`"):
+    link.result = lambda kind, task: Failed("No space left on device", errno=28, filename="/x")
+    with pytest.raises(SpaceError, match="node node-s0 has no room for `/x`"):
         units_done(crew_of(link, 1))
 
 

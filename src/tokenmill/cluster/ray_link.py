@@ -19,6 +19,7 @@ from tokenmill.cluster.link import Ended
 from tokenmill.errors import RecipeError
 
 GROW_SECONDS = 2.0  # between two looks at how large the cluster is
+CLEAN_SECONDS = 5.0  # for stations to remove what they have on their nodes
 END_SECONDS = 20.0
 KNOCK_SECONDS = 10.0
 
@@ -97,10 +98,10 @@ class RayLink:
 
     def close(self) -> None:
         self._open = False
-        busy = set(self._refs.values())
-        idle = [actor.do.remote("end", b"") for station, actor in self._actors.items() if station not in busy]
-        with suppress(self.ray.exceptions.RayError):
-            self.ray.wait(idle, num_returns=len(idle), timeout=END_SECONDS) if idle else None
+        idle = self._nodes.keys() - set(self._refs.values())  # those that have come, and are at nothing
+        ends = [actor.do.remote("end", b"") for station, actor in self._actors.items() if station in idle]
+        if ends:
+            self.ray.wait(ends, num_returns=len(ends), timeout=CLEAN_SECONDS)
         for actor in self._actors.values():
             with suppress(self.ray.exceptions.RayError):
                 self.ray.kill(actor)
