@@ -117,7 +117,10 @@ def ray(bench: Bench) -> list[Case]:
     by_ray = python_of("ray", bench.venvs)
     return [
         repeated_case(bench, "processes", "2 worker processes", 8, 2),
-        repeated_case(bench, "ray", "2 workers of Ray", 8, 2, "--executor", "ray", python=by_ray),
+        replace(
+            repeated_case(bench, "ray", "2 workers of Ray", 8, 2, "--executor", "ray", python=by_ray),
+            env={"RAY_TMPDIR": "/tmp"},  # noqa: S108 - its sockets need a short path
+        ),
     ]
 
 
