@@ -165,9 +165,8 @@ def actor_class() -> type:
 
         def do(self, kind: str, task: bytes) -> tuple[str, bytes]:
             """Return the node where this happened, and the answer."""
-            import ray
-
-            node = f"{ray.util.get_node_ip_address()}/{ray.get_runtime_context().get_node_id()[:6]}"  # type: ignore[no-untyped-call]
+            ray = imported_ray()
+            node = f"{ray.util.get_node_ip_address()}/{ray.get_runtime_context().get_node_id()[:6]}"
             return node, self.station.do(kind, task)
 
     return RayStation
