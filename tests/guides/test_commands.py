@@ -23,6 +23,7 @@ SKIPPED = {
     r"python train\.py|torchrun": "needs the trainer, PyTorch and a GPU; `make test-consumers` reads the files",
     r"tokenmill view": "serves until somebody ends it; tests/browser opens it in a browser",
     r"make bench|python -m benchmarks": "takes an hour or two; tests/test_benchmarks.py tries its parts",
+    r"--executor ray": "needs a Ray cluster: tests/cluster types it there",
     r"--format int64": "needs an installed package with an entry point: tests/formats/test_own_format.py has one",
 }
 FINDS = r"tokenmill doctor"  # exits with 1 when it finds something, as it should
