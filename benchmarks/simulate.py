@@ -201,7 +201,7 @@ def whole(corpus: Corpus, folder: Path) -> Figures:
         clock.lap("begin")
         receipts, shards = means.assemble(recorded(space, means))
         clock.lap("units and shards", less=cluster.seconds)
-        if learned := means.finish(all_inputs=True):
+        if learned := means.finish():
             space.journal.record(*learned)
         means.close()
         n_journal_bytes = (space.work / "journal").stat().st_size

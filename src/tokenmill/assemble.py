@@ -30,7 +30,15 @@ from tokenmill.home import Home
 from tokenmill.journal import Journal, Scattered, ShardSealed, UnitDone
 from tokenmill.plan import Plan
 from tokenmill.recipe import Recipe, RunOptions, recipe_dtype, shard_dtype, shuffle_kind_and_seed
-from tokenmill.scatter import GroupReceipt, ScatterTask, bucket_stretches, pieces_path, scatter_tasks, scattered_here
+from tokenmill.scatter import (
+    GroupReceipt,
+    ScatterTask,
+    bucket_count,
+    bucket_stretches,
+    pieces_path,
+    scatter_tasks,
+    scattered_here,
+)
 from tokenmill.segments import (
     FirstReceipts,
     Segment,
@@ -83,8 +91,8 @@ def assemble(
     if kind == "none":
         stretches = segment_stretches(segments, work, dtype, options.bucket_bytes, bring)
     else:
-        n_bytes = sum(receipt.n_tokens for receipt in receipts) * dtype.itemsize
-        n_buckets = len(journal.state.bucket_tokens) or max(1, -(-n_bytes // options.bucket_bytes))
+        n_tokens = sum(receipt.n_tokens for receipt in receipts)
+        n_buckets = len(journal.state.bucket_tokens) or bucket_count(n_tokens, dtype, options.bucket_bytes)
         tasks = scatter_tasks(segments, kind, seed, n_buckets, dtype)
         scatter = partial(scattered_here, work, dtype, options.bucket_bytes, progress.scattered, bring)
         scatter_groups(tasks, work, journal, scatter)
@@ -291,15 +299,23 @@ def split_runs(
     n_tokens_sealed, n_documents_sealed = sealed.n_tokens, sealed.n_documents  # before this run began to write
     n_val = None if recipe.val == "shard" else n_val_documents(recipe, n_documents)
     for run, n_tokens, n_before in placed:
-        edge = 0 if n_val is None else min(max(n_val - n_before, 0), len(run))
-        rest: SplitRule = "by shard" if n_val is None else "train"
-        splits: list[tuple[SplitRule, int, int]] = [("val", 0, edge), (rest, edge, len(run))]
-        for rule, start, stop in splits:
+        for rule, start, stop in splits_of(run, n_before, n_val):
             documents = run.documents(start, stop)
             ends = n_tokens + len(documents.ids), n_before + stop
-            if start < stop and not (ends[0] <= n_tokens_sealed and ends[1] <= n_documents_sealed):
+            if not (ends[0] <= n_tokens_sealed and ends[1] <= n_documents_sealed):
                 yield rule, documents, min(max(n_tokens_sealed - n_tokens, 0), len(documents.ids))
             n_tokens = ends[0]
+
+
+def splits_of(run: TokenRun, n_before: int, n_val: int | None) -> list[tuple[SplitRule, int, int]]:
+    """Which documents of a run go where, from one to another; none of it is empty.
+
+    `n_before` documents come before the run, and the first `n_val` of all are val; None: the first shard is.
+    """
+    edge = 0 if n_val is None else min(max(n_val - n_before, 0), len(run))
+    rest: SplitRule = "by shard" if n_val is None else "train"
+    splits: list[tuple[SplitRule, int, int]] = [("val", 0, edge), (rest, edge, len(run))]
+    return [(rule, start, stop) for rule, start, stop in splits if start < stop]
 
 
 def n_val_documents(recipe: Recipe, n_documents: int | None) -> int:

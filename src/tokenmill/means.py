@@ -42,11 +42,8 @@ class Means(Protocol):
     def assemble(self, receipts: Iterator[UnitReceipt]) -> Assembled:
         """Write the shards."""
 
-    def finish(self, *, all_inputs: bool) -> Sequence[Event]:
-        """Wait for what goes on in the background, and return what was learned.
-
-        Of all inputs, those included that a limit has kept from being read to the end, or of those that are done.
-        """
+    def finish(self) -> Sequence[Event]:
+        """Wait for what goes on in the background, and return what was learned."""
 
     def close(self) -> None:
         """End whatever was started. Called however the run ended."""
@@ -128,7 +125,8 @@ class LocalMeans:
             receipts, space.plan, self.job, self.options, space.home, space.journal, self.progress, self.fetcher
         )
 
-    def finish(self, *, all_inputs: bool) -> Sequence[Event]:
+    def finish(self, *, all_inputs: bool = True) -> Sequence[Event]:
+        """See Means: of all inputs, those included that a limit kept from being read to the end, or of those done."""
         checked = self.checker.finish() if self.checker else []
         hashed = self.hasher.finish() if all_inputs else self.hasher.wait()
         return [*checked, *self.fetcher.taken_hashes(), *hashed]

@@ -82,7 +82,7 @@ def carried_out(
     means = means_for(space, job_for(space, engine, options), units_to_do(space, plan.units), options, progress)
     with closing(means):
         receipts, shards = means.assemble(recorded(space, means))
-        if learned := means.finish(all_inputs=True):
+        if learned := means.finish():
             journal.record(*learned)
     space.home.settle(journal, progress.tick)
     manifest = seal(out, recipe, plan, engine, journal.state, receipts, shards, progress.record(means.check_seconds))

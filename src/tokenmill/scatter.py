@@ -77,6 +77,11 @@ def pieces_path(work: Path, group: int) -> Path:
     return work / "scattered" / f"{group:06d}.pieces"
 
 
+def bucket_count(n_tokens: int, dtype: np.dtype, bucket_bytes: int) -> int:
+    """How many buckets of about `bucket_bytes` hold so many tokens."""
+    return max(1, -(-n_tokens * dtype.itemsize // bucket_bytes))
+
+
 def scatter_tasks(
     segments: Iterable[Segment], kind: str, seed: int, n_buckets: int, dtype: np.dtype
 ) -> list[ScatterTask]:

@@ -173,9 +173,9 @@ def engine_line(manifest: Manifest) -> str:
         return f"  engine     the reference itself: {tokenizer.reason}"
     reference = next(name for name in tokenizer.versions if name != tokenizer.engine)
     share = seconds["check"] / max(sum(seconds.values()), 1e-9)
-    by = f"{reference} {tokenizer.versions[reference]}"
-    documents = plural(tokenizer.n_checked_documents, "document")
-    return f"  checked    {documents} again with {by}: equal ({share:.1%} of the time)"
+    took = f" ({share:.1%} of the time)" if share else ""  # on a cluster it is part of encoding
+    documents, by = plural(tokenizer.n_checked_documents, "document"), f"{reference} {tokenizer.versions[reference]}"
+    return f"  checked    {documents} again with {by}: equal{took}"
 
 
 def excluded_lines(manifest: Manifest) -> list[str]:

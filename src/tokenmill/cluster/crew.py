@@ -18,7 +18,7 @@ import msgspec
 from tokenmill.cluster.link import Ended, Link, Task
 from tokenmill.cluster.meeting import problem_with
 from tokenmill.cluster.pace import Pace, is_slow
-from tokenmill.cluster.station import About, Encoded, Gathered, Result, Written
+from tokenmill.cluster.station import About, Encoded, GroupDone, Result, Written
 from tokenmill.errors import NO_ROOM, SpaceError, WorkerError
 from tokenmill.executors import EncodeProgress, Mishap
 from tokenmill.executors.deaths import Death
@@ -308,7 +308,7 @@ class Crew:
             case Written(receipt):
                 self.nodes[hand.node].n_shards += 1
                 self.shards[task.position] = receipt
-            case Gathered(receipt):
+            case GroupDone(receipt):
                 self.groups.append(receipt)
             case InputHashed():
                 self.hashed.append(result)

@@ -40,7 +40,7 @@ from tokenmill.means import Assembled
 from tokenmill.plan import Unit
 from tokenmill.progress import Progress
 from tokenmill.recipe import RunOptions, recipe_dtype, shuffle_kind_and_seed
-from tokenmill.scatter import Bucket, GroupReceipt, ScatterTask, bucket_lengths, buckets, scatter_tasks
+from tokenmill.scatter import Bucket, GroupReceipt, ScatterTask, bucket_count, bucket_lengths, buckets, scatter_tasks
 from tokenmill.segments import DOCUMENT, Segment, UnitReceipt, placed_segments
 from tokenmill.shards.writer import refuse_nothing_to_train_on
 from tokenmill.storage.addresses import full_url
@@ -158,8 +158,8 @@ class ClusterMeans:
         """Have all documents sorted by where the shuffle puts them; return the buckets of the output, in order."""
         kind, seed = shuffle_kind_and_seed(str(self.job.recipe.shuffle))
         state, all_segments = self.space.journal.state, list(segments)
-        n_bytes = sum(segment.n_tokens for segment in all_segments) * self.dtype.itemsize
-        n_buckets = len(state.bucket_tokens) or max(1, -(-n_bytes // self.options.bucket_bytes))
+        n_tokens = sum(segment.n_tokens for segment in all_segments)
+        n_buckets = len(state.bucket_tokens) or bucket_count(n_tokens, self.dtype, self.options.bucket_bytes)
         tasks = scatter_tasks(all_segments, kind, seed, n_buckets, self.dtype)
         scatter_groups(tasks, self.space.work, self.space.journal, self.scattered_by_stations, self.remove)
         return list(buckets(state.bucket_documents, state.bucket_tokens))
@@ -201,7 +201,7 @@ class ClusterMeans:
         """Have a segment on the driver's own machine: of the unit that a limit falls into."""
         self.reach.bring({segment_name(receipt.unit): receipt.n_segment_bytes})
 
-    def finish(self, *, all_inputs: bool) -> Sequence[Event]:
+    def finish(self) -> Sequence[Event]:
         for index in range(len(self.space.plan.inputs)):
             self._have_hashed(index)
         while self.crew.n_open:

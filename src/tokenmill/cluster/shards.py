@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tokenmill.assemble import splits_of
 from tokenmill.batches import TokenRun
 from tokenmill.cluster.tasks import ShardTask
 from tokenmill.recipe import Recipe, recipe_dtype, shard_dtype
@@ -49,18 +50,14 @@ def runs_of(
 ) -> Iterator[tuple[SplitRule, TokenRun, int]]:
     """Yield the runs of a shard with their split, and how many of their first tokens are in the shard before it."""
     for run, n_tokens, n_documents in placed_runs(task, recipe, work, open_group):
-        edge = len(run)
-        if task.n_val_documents is not None:
-            edge = min(max(task.n_val_documents - n_documents, 0), len(run))
-        rest: SplitRule = "by shard" if task.n_val_documents is None else "val"
-        for rule, start, stop in ((rest, 0, edge), ("train", edge, len(run))):
+        for rule, start, stop in splits_of(run, n_documents, task.n_val_documents):
             documents = run.documents(start, stop)
             first_token = n_tokens + int(run.doc_offsets[start])
-            if task.rule == "val" and rule == "train" and start < stop:
+            if task.rule == "val" and rule == "train":
                 return
             # What val holds is not train's, but for documents without a token, where val has nothing else.
             foreign = task.rule == "train" and rule == "val" and task.start > 0
-            if start < stop and not foreign and reaches(documents, first_token, task.start):
+            if not foreign and reaches(documents, first_token, task.start):
                 yield rule, documents, min(max(task.start - first_token, 0), len(documents.ids))
 
 

@@ -76,7 +76,7 @@ class Written(msgspec.Struct, frozen=True, tag=True):
     receipt: ShardReceipt
 
 
-class Gathered(msgspec.Struct, frozen=True, tag=True):
+class GroupDone(msgspec.Struct, frozen=True, tag=True):
     receipt: GroupReceipt
 
 
@@ -84,7 +84,7 @@ class Over(msgspec.Struct, frozen=True, tag=True):
     """A station has left nothing behind."""
 
 
-Result = Over | Encoded | Gathered | Written | InputHashed | About | Failed
+Result = Over | Encoded | GroupDone | Written | InputHashed | About | Failed
 
 
 class Station:
@@ -149,7 +149,7 @@ class Station:
             self.reach.send([MISMATCH_FILE])
         return Encoded(answer, tuple(hashed))
 
-    def scatter(self, data: bytes) -> Gathered:
+    def scatter(self, data: bytes) -> GroupDone:
         """Sort the documents of a group of units by where a shuffle puts them."""
         task = msgspec.json.decode(data, type=ScatterTask)
         segments = segment_sizes(task.segments)
@@ -158,7 +158,7 @@ class Station:
         receipt = scattered_group(task, self.reach.work, dtype, self.bucket_bytes, lambda n_tokens: None)
         self.reach.send([group_name(task.group)])
         self.reach.forget(segments)
-        return Gathered(receipt)
+        return GroupDone(receipt)
 
     def write_shard(self, data: bytes) -> Written:
         task = msgspec.json.decode(data, type=ShardTask)
