@@ -15,6 +15,7 @@ from tokenmill.errors import DamageError, DataError, RecipeError
 from tokenmill.tokenizers import _engine
 from tokenmill.tokenizers.delimiters import delimited
 from tokenmill.tokenizers.disagreements import ODD_CODE_POINTS, OddCodePoints
+from tokenmill.tokenizers.sampling import MIN_DOCUMENTS, SampleWriter
 from tokenmill.tokenizers.special import SpelledWords
 from tokenmill.tokenizers.vocabularies import VOCABULARIES
 
@@ -189,3 +190,15 @@ def test_words_are_found_wherever_they_stand_in_a_long_text():
     for place in (0, WINDOW_BYTES - len(word), WINDOW_BYTES - 1, WINDOW_BYTES, 2 * WINDOW_BYTES - 5):
         batch = documents(["<" * place, "x" * place + word, word[:-1], word[-1], "|" + word[1:], word + "y"])
         assert list(SpelledWords([word, "<|other|>"]).spelled(batch)) == [(1, word), (5, word)]
+
+
+@pytest.mark.parametrize("share", [0, 1 / 2000, 0.3, 1])
+def test_a_sample_is_never_below_its_minimum(share, tmp_path):
+    texts = [f"text {i}" for i in range(33)]
+    tokenizer = Tokenizer("gpt2")
+    documents = Documents(pa.array(texts, pa.large_string()), np.arange(len(texts), dtype=np.uint32), len(texts))
+    tokens = tokenizer.encode_to_tokens(texts)
+    for seed in range(100):
+        sample = SampleWriter(share, f"{seed:08x}", unit=0, n_units=1)
+        sample.choose(documents, tokens)
+        assert MIN_DOCUMENTS <= sample.n_equal(tokenizer, tmp_path) <= len(texts)

@@ -54,7 +54,8 @@ class SampleWriter:
         n_missing = self._n_wanted - len(self._texts) - len(chosen)
         if n_missing > 0:
             short = np.flatnonzero(np.diff(documents.text_offsets) <= SHORT_BYTES)
-            chosen |= set(self._rng.permutation(short)[:n_missing].tolist())
+            others = np.setdiff1d(short, list(chosen))
+            chosen |= set(self._rng.permutation(others)[:n_missing].tolist())
         ends = np.cumsum(tokens.doc_lengths)
         for i in sorted(chosen):
             self._texts.append(documents.texts[i].as_py())
