@@ -1,8 +1,9 @@
 # Each target makes what it needs in .venv; nothing but Python, pip and make is asked for.
 PYTHON ?= python3
 BIN := .venv/bin
+INSTALL := $(BIN)/pip install --quiet --no-compile --editable  # what is imported is compiled then
 
-.PHONY: demo test test-ways test-formats test-remote test-browser test-docs test-cluster test-slurm test-faults torture torture-peers docs reference lint types package test-consumers test-unicode fuzz memory bench clean
+.PHONY: demo test test-ways test-formats test-remote test-browser test-docs test-cluster test-slurm test-faults torture torture-peers docs reference lint types package test-consumers test-unicode fuzz memory bench environment clean
 
 demo: .venv/installed
 	rm -rf out
@@ -10,7 +11,7 @@ demo: .venv/installed
 	$(BIN)/tokenmill verify out
 	$(BIN)/tokenmill inspect out --doc 0 | head -n 5 | cut -c 1-100
 
-# Two processes: most tests keep one core busy.
+# Two processes: most tests keep one core busy. More where they wait.
 test: .venv/tests
 	$(BIN)/pytest -n 2
 
@@ -24,7 +25,7 @@ test-formats: .venv/tests
 
 # The Hub and S3, by stand-ins on loopback ports that the real clients talk to, with faults.
 test-remote: .venv/tests
-	$(BIN)/pytest -n 3 tests/remote
+	$(BIN)/pytest -n 4 tests/remote
 
 # Report and viewer in Chromium, which is installed if that is possible. SCREENSHOTS=folder keeps pictures.
 BROWSER_NEEDS := chromium fonts-noto-cjk fonts-noto-color-emoji
@@ -52,7 +53,7 @@ test-slurm: .venv/tests
 
 # Real processes, real signals: killed, starved, corrupted; three to four minutes.
 test-faults: .venv/tests
-	$(BIN)/pytest -n 2 tests/faults
+	$(BIN)/pytest -n 3 tests/faults
 
 # The long form: some 200 kills, every fault test, and the table of docs/reliability.md; about fifteen minutes.
 KILLS ?= 200
@@ -87,7 +88,7 @@ package: .venv/lint
 	$(BIN)/python -m build --quiet
 	for file in dist/*.whl dist/*.tar.gz; do \
 		rm -rf .venv-package && $(PYTHON) -m venv .venv-package && \
-		.venv-package/bin/pip install --quiet $$file && \
+		.venv-package/bin/pip install --quiet --no-compile $$file && \
 		(cd / && $(CURDIR)/.venv-package/bin/tokenmill prepare sample -o $(CURDIR)/.venv-package/out -q && \
 		 $(CURDIR)/.venv-package/bin/tokenmill verify $(CURDIR)/.venv-package/out) || exit 1; \
 	done
@@ -124,28 +125,34 @@ bench: .venv/installed
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --editable .
+	$(INSTALL) .
 	touch $@
 
 .venv/tests: .venv/installed
-	$(BIN)/pip install --quiet --editable '.[test]'
+	$(INSTALL) '.[test]'
 	touch $@
 
 .venv/browser: .venv/tests
-	$(BIN)/pip install --quiet --editable '.[test,browser]'
+	$(INSTALL) '.[test,browser]'
 	touch $@
 
 .venv/cluster: .venv/tests
-	$(BIN)/pip install --quiet --editable '.[test,ray]'
+	$(INSTALL) '.[test,ray]'
 	touch $@
 
 .venv/docs: .venv/installed
-	$(BIN)/pip install --quiet --editable '.[docs]'
+	$(INSTALL) '.[docs]'
 	touch $@
 
 .venv/lint: .venv/installed
-	$(BIN)/pip install --quiet --editable '.[lint]'
+	$(INSTALL) '.[lint]'
 	touch $@
+
+# All of these at once, which is quicker than one after another.
+environment:
+	$(PYTHON) -m venv .venv
+	$(INSTALL) '.[test,browser,docs,lint]'
+	touch .venv/installed .venv/tests .venv/browser .venv/docs .venv/lint
 
 clean:
 	rm -rf build .venv .venv-bench-* .venv-package .venv-peers .venv-consumers .venv-streaming out dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

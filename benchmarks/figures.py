@@ -37,19 +37,14 @@ def start_up(record: Record, what: str) -> Figure | None:
     return figure([one[what] for one in record["small_rounds"]]) if record["small_rounds"] else None
 
 
-def rate(record: Record, what: str = "cpu_seconds") -> Figure:
-    """MB a second with start-up set apart: what the small job took is taken off, and its bytes too.
+def rate(record: Record, what: str = "cpu_seconds") -> float:
+    """MB a second with start-up set apart: what the small job took right after is taken off, and its bytes too.
 
     NaN where that leaves nothing: the job is too short to tell.
     """
-    small = start_up(record, what)
-    n_bytes = record["n_bytes"] - (record["n_small_bytes"] if small else 0)
-    seconds = taken(record, what)
-    if small:
-        seconds = Figure(*(one - small.median for one in seconds))
-    if seconds.least <= 0:
-        return Figure(nan, nan, nan)
-    return Figure(*(n_bytes / 1e6 / one for one in (seconds.median, seconds.greatest, seconds.least)))
+    small = record["small_rounds"] or [{what: 0.0}] * len(record["rounds"])
+    seconds = median(one[what] - start[what] for one, start in zip(record["rounds"], small, strict=True))
+    return (record["n_bytes"] - record["n_small_bytes"]) / 1e6 / seconds if seconds > 0 else nan
 
 
 def is_measured(record: Record | None) -> bool:

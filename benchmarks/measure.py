@@ -2,7 +2,8 @@
 
 A case is a command and the source it works on, and maybe a small source, whose time is the case's start-up. The first
 run of a case is not timed: its memory is polled and its output is checked. A case whose output is wrong, or that
-fails, is not measured. Then the cases take turns, forward and backward, so that a noisy neighbor is everybody's.
+fails, is not measured. Then the cases take turns, forward and backward, so that a noisy neighbor is everybody's; one
+that takes seconds is run several times in its turn, for most of what it takes is start-up.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 RUNNER = Path(__file__).parent / "runner.py"
+TURN_SECONDS = 8.0  # a case is run so long in its turn, or once
+MAX_RUNS_A_TURN = 5
 OWN_FIGURES = "own_figures.json"  # of a case that times a stretch of itself
 
 
@@ -99,20 +102,28 @@ def measured_cases(
             good.append(case)
         say(f"{case.name}: {record['wrong'] or 'checked'}" if case.check else f"{case.name}: ran")
 
-    for number in range(rounds):
-        for case in good if number % 2 == 0 else reversed(good):
+    def take_turn(case: Case, number: int) -> None:
+        record = records[case.name]
+        for _ in range(runs_a_turn(record)):
+            last = run(case, case.source)
+            small = run(case, case.small_source, small=True) if case.small_source else None
+            record["rounds"].append(last)
+            record["small_rounds"] += [small] if small else []
+            say(f"round {number}: {case.name} {last['wall_seconds']:.2f} s, {last['cpu_seconds']:.2f} CPU s")
+
+    for number in range(1, rounds + 1):
+        for case in good if number % 2 else reversed(good):
             record = records[case.name]
             if record["wrong"] is not None:
                 continue
             try:
-                last = run(case, case.source)
-                small = run(case, case.small_source, small=True) if case.small_source else None
+                take_turn(case, number)
             except CaseError as error:  # hours of other rounds are not lost for it
-                record["wrong"] = f"round {number + 1}: {error}"
+                record["wrong"] = f"round {number}: {error}"
                 say(f"{case.name}: {record['wrong']}")
-                continue
-            record["rounds"].append(last)
-            record["small_rounds"] += [small] if small else []
-            say(f"round {number + 1}: {case.name} {last['wall_seconds']:.2f} s, {last['cpu_seconds']:.2f} CPU s")
     shutil.rmtree(out, ignore_errors=True)
     return records
+
+
+def runs_a_turn(record: dict[str, Any]) -> int:
+    return max(1, min(MAX_RUNS_A_TURN, int(TURN_SECONDS / record["first_run"]["wall_seconds"])))

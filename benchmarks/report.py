@@ -91,13 +91,13 @@ def machine(results: dict[str, Any]) -> str:
 def summary(results: dict[str, Any]) -> str:
     """The README's: the chart, a short table, and what it was measured on."""
     field = results["sections"].get("field", {})
-    if not is_measured(field.get(OURS)) or isnan(rate(field[OURS]).median):
+    if not is_measured(field.get(OURS)) or isnan(rate(field[OURS])):
         return ""
-    ours = rate(field[OURS]).median
+    ours = rate(field[OURS])
     rows = [
-        [record["title"], three_digits(rate(record)), f"{ours / rate(record).median:.3g}", peak(record)]
+        [record["title"], three_digits(rate(record)), f"{ours / rate(record):.3g}", peak(record)]
         for _, record in ranked(field)
-        if not isnan(rate(record).median)
+        if not isnan(rate(record))
     ]
     heads = ["", "MB of text per CPU second", "tokenmill is so many times as fast", "peak MB"]
     where = machine(results).split("\n\n")[0]
@@ -107,7 +107,7 @@ def summary(results: dict[str, Any]) -> str:
 def proof(results: dict[str, Any]) -> str:
     """The README's first screen: the chart, and how to measure it again."""
     field = results["sections"].get("field", {})
-    if not is_measured(field.get(OURS)) or isnan(rate(field[OURS]).median):
+    if not is_measured(field.get(OURS)) or isnan(rate(field[OURS])):
         return ""
     facts, corpus = results["machine"], results["corpus"]
     return (
@@ -121,14 +121,14 @@ def proof(results: dict[str, Any]) -> str:
 def ranked(field: dict[str, Record]) -> list[tuple[str, Record]]:
     """Those that were measured, the fastest first."""
     found = [(name, record) for name, record in field.items() if is_measured(record)]
-    return sorted(found, key=lambda pair: -rate(pair[1]).median if rate(pair[1]).median > 0 else 0.0)
+    return sorted(found, key=lambda pair: -rate(pair[1]) if rate(pair[1]) > 0 else 0.0)
 
 
 def chart(results: dict[str, Any]) -> str:
     bars = [
-        Bar(record["title"].replace("*", "").replace("`", ""), rate(record).median, kind_of(name))
+        Bar(record["title"].replace("*", "").replace("`", ""), rate(record), kind_of(name))
         for name, record in ranked(results["sections"].get("field", {}))
-        if name not in NOT_IN_CHART and not isnan(rate(record).median)
+        if name not in NOT_IN_CHART and not isnan(rate(record))
     ]
     return bars_svg("MB of text per CPU second of the whole process tree, start-up set apart", bars)
 
@@ -196,8 +196,8 @@ def figures(record: Record) -> list[str]:
     ]
 
 
-def three_digits(found: Figure) -> str:
-    return "too short to tell" if isnan(found.median) else f"{found.median:.3g}"
+def three_digits(found: float) -> str:
+    return "too short to tell" if isnan(found) else f"{found:.3g}"
 
 
 def with_spread(found: Figure) -> str:

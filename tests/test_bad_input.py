@@ -283,15 +283,16 @@ NASTY = [
 ]
 
 
-@pytest.mark.parametrize("tokenizer", ["gpt2", "o200k_base", "p50k_base"])
-def test_a_corpus_laced_with_nasty_documents_is_the_same_from_every_format(tokenizer, tmp_path):
+# p50k_base is tiktoken's alone, which takes seconds for the blanks.
+@pytest.mark.parametrize(("tokenizer", "n_formats"), [("gpt2", None), ("o200k_base", None), ("p50k_base", 2)])
+def test_a_corpus_laced_with_nasty_documents_is_the_same_from_every_format(tokenizer, n_formats, tmp_path):
     from conftest import digests, prepare_inline, write_every_format
 
     from tokenmill.recipe import Recipe, RunOptions
 
     fields = {"tokenizer": tokenizer, "format": "llmc", "shard_tokens": 1_000_000, "val": 1}
     expected = None
-    for path in write_every_format(tmp_path, NASTY):
+    for path in write_every_format(tmp_path, NASTY)[:n_formats]:
         manifest = prepare_inline(path, tmp_path / f"out-{path.name}", **fields)
         expected = expected or digests(manifest)
         if path.name.startswith("docs.txt"):  # a text file cannot begin with an empty document

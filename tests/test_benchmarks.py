@@ -17,7 +17,7 @@ from benchmarks.chart import Bar, bars_svg
 from benchmarks.contenders.protocol import EOT, DocumentIds, divided, llmc_ids, nanogpt_ids
 from benchmarks.corpus import digest, first_difference, linked, parquet_files, reference_ids
 from benchmarks.figures import figure, rate
-from benchmarks.measure import OWN_FIGURES, Case, CaseError, measured, measured_cases
+from benchmarks.measure import MAX_RUNS_A_TURN, OWN_FIGURES, Case, CaseError, measured, measured_cases, runs_a_turn
 from benchmarks.report import between_markers, whole_report, write_pages
 from benchmarks.targets import checks
 from benchmarks.vocabulary import write_vocabulary
@@ -45,9 +45,10 @@ def test_a_figure_is_the_median_with_the_least_and_the_greatest():
 
 
 def test_a_rate_leaves_the_small_job_out():
-    assert rate(ran([3.0, 5.0], [1.0, 1.0])).median == pytest.approx(100 / 3)
-    assert rate(ran([2.0])).median == pytest.approx(101 / 2)
-    assert isnan(rate(ran([1.0], [1.0])).median)
+    assert rate(ran([3.0, 5.0], [1.0, 1.0])) == pytest.approx(100 / 3)
+    assert rate(ran([2.0])) == pytest.approx(101 / 2)
+    assert isnan(rate(ran([1.0], [1.0])))
+    assert rate(ran([3.0, 9.0, 4.0], [1.0, 7.0, 2.0])) == 50  # each against the small job right after it
 
 
 def test_daemons_and_killed_processes_count(tmp_path):
@@ -155,7 +156,7 @@ def test_a_contender_with_wrong_ids_gets_no_figure(tmp_path):
     silent = replace(case("silent", []), command=lambda source, out: ["true"])
     cases = [case("good", [1, 2, EOT]), case("wrong", [1, 3, EOT]), broken, silent]
     records = measured_cases(cases, 2, tmp_path / "work")
-    assert len(records["good"]["rounds"]) == 2
+    assert len(records["good"]["rounds"]) == 2 * MAX_RUNS_A_TURN
     assert records["good"]["wrong"] is None
     assert records["wrong"]["rounds"] == []
     assert "document 0 differs at token 1" in records["wrong"]["wrong"]
@@ -171,7 +172,12 @@ def test_a_contender_that_fails_in_a_later_round_does_not_end_the_benchmark(tmp_
     steady = Case("other", "other", lambda source, out: ["true"], tmp_path, 1)
     records = measured_cases([failing, steady], 2, tmp_path / "work")
     assert records["it"]["wrong"].startswith("round 1: exit code 1")
-    assert len(records["other"]["rounds"]) == 2
+    assert len(records["other"]["rounds"]) == 2 * MAX_RUNS_A_TURN
+
+
+def test_what_takes_long_is_run_once_a_turn():
+    took = [runs_a_turn({"first_run": {"wall_seconds": seconds}}) for seconds in (0.1, 2.0, 5.0, 60.0)]
+    assert took == [MAX_RUNS_A_TURN, 4, 1, 1]
 
 
 def test_a_contender_may_time_a_stretch_of_itself(tmp_path):

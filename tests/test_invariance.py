@@ -32,7 +32,7 @@ def test_number_of_workers_changes_no_byte(fields, tmp_path):
     from tokenmill.recipe import Recipe
 
     results = []
-    for workers in (1, 2, 5) if fields.get("format", "llmc") == "llmc" else (1, 3):
+    for workers in (1, 2, 5) if fields.get("format") == "llmc" else (1, 3):
         options = RunOptions(workers=workers, unit_bytes=200_000)
         recipe = Recipe(sources=("sample", "sample"), **fields)
         manifest = prepare_recipe(recipe, tmp_path / str(workers), options)
@@ -74,7 +74,7 @@ def expected(mixed_corpus, tmp_path_factory):
     return [digests(prepare_inline(mixed_corpus[0], out / str(i), **f)) for i, f in enumerate(FIELDS)]
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     which=st.integers(0, len(FIELDS) - 1),
     source=st.integers(0, 10),
