@@ -55,8 +55,8 @@ class Home(Protocol):
     def shard_sealed(self, shard: ShardReceipt) -> None:
         """The files of a shard are in the folder, and in the journal."""
 
-    def shard_there(self) -> None:
-        """A shard is in its place and in the journal: a station put it there."""
+    def keep_journal(self) -> None:
+        """Have all that is in the journal now where the output is: this machine may be lost."""
 
     def bring(self, path: Path, n_bytes: int) -> None:
         """Have a file of the work folder here that may be in the store only."""
@@ -110,7 +110,7 @@ class LocalHome:
     def begun(self) -> None: ...
     def check(self, journal: Journal) -> None: ...
     def shard_sealed(self, shard: ShardReceipt) -> None: ...
-    def shard_there(self) -> None: ...
+    def keep_journal(self) -> None: ...
     def bring(self, path: Path, n_bytes: int) -> None: ...
     def has(self, path: Path, n_bytes: int) -> bool:
         return path.is_file() and path.stat().st_size == n_bytes

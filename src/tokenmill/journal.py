@@ -59,6 +59,8 @@ class ShardPut(msgspec.Struct, frozen=True, tag="put"):
 class ScratchLost(msgspec.Struct, frozen=True, tag="lost"):
     """The scratch folder is gone, and with it segments, groups and the shards that were not in the store yet."""
 
+    keeps_groups: bool = False  # stations of a cluster put them into the store
+
 
 Event = UnitDone | ShardSealed | Scattered | InputHashed | Checked | ShardPut | ScratchLost
 _decoder = msgspec.json.Decoder(Event)
@@ -100,9 +102,10 @@ class State:
                 self.n_checked[unit] = n_documents
             case ShardPut(n_shards):
                 self.n_shards_put = n_shards
-            case ScratchLost():
+            case ScratchLost(keeps_groups):
                 del self.shards[self.n_shards_put :]
-                self.groups, self.bucket_documents, self.bucket_tokens = {}, [], []
+                if not keeps_groups:
+                    self.groups, self.bucket_documents, self.bucket_tokens = {}, [], []
 
     def _add_group(self, receipt: GroupReceipt) -> None:
         units = range(receipt.first_unit, receipt.first_unit + receipt.n_units)

@@ -24,11 +24,12 @@ import msgspec
 
 from tokenmill import faults
 from tokenmill.errors import AccessError, BusyError, DamageError, OutputError, TokenmillError
-from tokenmill.journal import Journal, ScratchLost, ShardPut, journal_line
+from tokenmill.journal import Journal, ScratchLost, ShardPut, journal_line, read_state
 from tokenmill.layout import JOURNAL, PLAN, RECIPE, RUN, WORK, file_pattern
 from tokenmill.lock import LOCK
 from tokenmill.manifest import MANIFEST, SKIPPED, SUMS, Manifest, decoded_manifest
 from tokenmill.recipe import Recipe
+from tokenmill.scatter import pieces_path
 from tokenmill.segments import QUARANTINE
 from tokenmill.shards.index import INDEX
 from tokenmill.shards.receipts import ShardReceipt
@@ -180,9 +181,6 @@ class StoreHome:
 
         self._uploads.add(put)
 
-    def shard_there(self) -> None:
-        self._put_part()
-
     def bring(self, path: Path, n_bytes: int) -> None:
         if path.is_file():
             return
@@ -208,7 +206,7 @@ class StoreHome:
             for path in paths:
                 path.unlink(missing_ok=True)
                 faults.point("shard.removed")
-            self._put_part()
+            self.keep_journal()
 
     def _taken(self, on_wait: Callable[[], None] | None) -> list[Path] | None:
         assert self._uploads is not None
@@ -302,8 +300,11 @@ class StoreHome:
         """Bring the state of a run to this machine. Whatever was in its scratch folder is lost."""
         work = self.folder / WORK
         names = sorted(name for name in self._sizes if name.startswith(f"{WORK}/{JOURNAL}/"))
-        journal = b"".join(self._get(name) or b"" for name in names)
-        (work / JOURNAL).write_bytes(journal + journal_line(ScratchLost()))
+        (work / JOURNAL).write_bytes(b"".join(self._get(name) or b"" for name in names))
+        groups = read_state(work / JOURNAL).groups.items()
+        kept = all(self.has(pieces_path(work, number), group.n_bytes) for number, group in groups)
+        with (work / JOURNAL).open("ab") as journal:
+            journal.write(journal_line(ScratchLost(keeps_groups=kept)))
         for name in (name for name in self._sizes if name.startswith(f"{QUARANTINE}/")):
             if "/" not in (file := name.removeprefix(f"{QUARANTINE}/")) and file not in ("", ".", ".."):
                 (self.folder / QUARANTINE).mkdir(exist_ok=True)
@@ -313,13 +314,15 @@ class StoreHome:
                 write_whole(work / name, data, name.removesuffix(".json"))
         self._put_run()
 
-    def _put_part(self) -> None:
-        """Put what the journal has gained since the last time; documents in quarantine before it."""
+    def keep_journal(self) -> None:
+        """Put what it has gained since the last time; documents in quarantine before it."""
         assert self._uploads is not None
         assert self._lease is not None
         with (self.folder / WORK / JOURNAL).open("rb") as file:
             file.seek(self._n_part_bytes)
             data = file.read()
+        if not data:
+            return
         self._n_parts += 1
         self._n_part_bytes += len(data)
         part, quarantine = self.at(f"{WORK}/{JOURNAL}/{self._n_parts:07d}"), self._quarantine()

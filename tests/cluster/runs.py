@@ -19,7 +19,9 @@ SHARDS = {"format": "llmc", "val": "none", "shard_tokens": 20_000}
 DRIVER = """
 import os, signal, sys, msgspec
 from tokenmill.mill import prepare_recipe
+from tokenmill.cluster import means
 from tokenmill.recipe import Recipe, RunOptions
+means.KEEP_SECONDS = 0
 recipe, options, out, n_units = sys.argv[1:5]
 def on_progress(progress):
     if progress.n_units_done >= int(n_units):
@@ -49,10 +51,11 @@ def digests(out: Path) -> dict[str, str]:
     return {name: digest for digest, name in pairs if name != "manifest.json"}
 
 
-def killed_driver(recipe: Recipe, out: Path | str, options: RunOptions, n_units: int) -> None:
-    """Run a driver that dies by SIGKILL when so many units are done."""
+def killed_driver(recipe: Recipe, out: Path | str, options: RunOptions, n_units: int, fault: str = "") -> None:
+    """Run a driver that dies by SIGKILL when so many units are done, or at a point of `faults.py`."""
     given = [msgspec.json.encode(one).decode() for one in (recipe, options)]
-    done = subprocess.run([sys.executable, "-c", DRIVER, *given, str(out), str(n_units)], timeout=240)
+    env = os.environ | ({"TOKENMILL_FAULT": fault} if fault else {})
+    done = subprocess.run([sys.executable, "-c", DRIVER, *given, str(out), str(n_units)], env=env, timeout=240)
     assert done.returncode == -signal.SIGKILL
 
 

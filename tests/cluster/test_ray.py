@@ -108,8 +108,20 @@ def test_begun_on_one_machine_and_finished_on_the_cluster(three_nodes, s3, corpu
 def test_another_machine_without_scratch_goes_on_from_the_store(three_nodes, s3, corpus, expected, tmp_path):
     recipe = recipe_for(corpus)
     killed_driver(recipe, "s3://bucket/moved", ray_options(three_nodes, scratch=str(tmp_path / "a")), 40)
-    prepare_recipe(recipe, "s3://bucket/moved", RunOptions(workers=2, scratch=str(tmp_path / "b")))
+    manifest = prepare_recipe(recipe, "s3://bucket/moved", RunOptions(workers=2, scratch=str(tmp_path / "b")))
+    assert manifest.run.n_units_resumed >= 20
     assert digests(fetched(s3, "moved", tmp_path / "out")) == expected
+
+
+@pytest.mark.parametrize("executor", ["ray", "processes"])
+def test_another_machine_goes_on_with_what_was_scattered(three_nodes, s3, corpus, tmp_path, executor):
+    recipe, out = recipe_for(corpus, shuffle="keyed:3"), f"s3://bucket/scattered-{executor}"
+    options = ray_options(three_nodes, scratch=str(tmp_path / "a"))
+    killed_driver(recipe, out, options, n_units=10**6, fault="put.before-receipt")  # the first shards have come
+    others = {"ray": ray_options(three_nodes, scratch=str(tmp_path / "b"))}
+    manifest = prepare_recipe(recipe, out, others.get(executor, RunOptions(workers=2, scratch=str(tmp_path / "b"))))
+    assert manifest.run.n_units_resumed == manifest.run.n_units
+    assert digests(fetched(s3, f"scattered-{executor}", tmp_path / "out")) == local_digests(recipe, tmp_path / "local")
 
 
 def test_a_station_that_stands_still_keeps_nobody_waiting(three_nodes, corpus, expected, tmp_path):

@@ -6,6 +6,7 @@ import secrets
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from time import monotonic
 from typing import BinaryIO
 
 import msgspec
@@ -47,6 +48,7 @@ from tokenmill.storage.addresses import full_url
 from tokenmill.storage.local import TEMP_SUFFIX
 from tokenmill.workspace import Workspace
 
+KEEP_SECONDS = 30.0  # how much of the driver's work may be lost with its machine
 MAX_OPEN = 10_000  # shards that are handed out and not sealed: what the driver holds of them stays small
 
 
@@ -84,6 +86,7 @@ class ClusterMeans:
         # Only what a limit cuts is encoded here, and fetched for it.
         self.fetcher = Fetcher(space.plan, [], space.work / DOWNLOADS, options.disk_budget, keep=False)
         self._hashes_asked: set[int] = set()
+        self._kept = monotonic()
         self._n_units_left = Counter(i for unit in space.plan.units for i in {span.input for span in unit.spans})
 
     def hand_over(self) -> None:
@@ -113,7 +116,14 @@ class ClusterMeans:
             self._n_units_left[i] -= 1
             if self._n_units_left[i] == 0:
                 self._have_hashed(i)
+        self.keep_journal()
         return self._taken_hashes()
+
+    def keep_journal(self) -> None:
+        """From time to time; whenever shards are sealed it is kept anyway."""
+        if monotonic() - self._kept >= KEEP_SECONDS:
+            self.space.home.keep_journal()
+            self._kept = monotonic()
 
     def _have_hashed(self, index: int) -> None:
         entry = self.space.plan.inputs[index]
@@ -171,7 +181,10 @@ class ClusterMeans:
             while self.crew.groups:
                 receipt = self.crew.groups.popleft()
                 self.progress.scattered(sum(receipt.bucket_tokens))
+                self.space.lock.check()
+                self.space.home.settle(self.space.journal)  # before segments go: is the output still ours?
                 yield receipt
+                self.keep_journal()
             if self.crew.n_open:
                 self.crew.turn()
 

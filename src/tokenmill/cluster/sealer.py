@@ -49,7 +49,7 @@ class Sealer:
             if self.space.home.away:  # the stations have put them
                 events.insert(0, ShardPut(n_before + len(shards)))
             self.journal.record(*events)
-            self.space.home.shard_there()
+            self.space.home.keep_journal()
         for shard in shards:
             self._count(shard)
             self.progress.written(shard.n_tokens)
