@@ -146,6 +146,7 @@ def test_a_document_that_kills_workers_is_cut_out_step_by_step():
     assert len(cares) == 5
     assert cares[-1].by_reference == ((0, 7),)
     assert any("goes to the reference engine" in what for what in crew.progress.mishaps)
+    assert "worker 1 on node-s" in crew.progress.mishaps[0]
 
 
 def test_a_station_short_of_memory_is_done_without():
@@ -242,7 +243,7 @@ def test_a_full_disk_is_that_of_the_node():
 def test_when_nobody_is_left_the_run_ends_with_a_word():
     link = MadeUp(2)
     link.deaths = {0: [Death(1, "killed by SIGKILL", "", None, out_of_memory=True)] * 9}
-    with pytest.raises(WorkerError, match="there is no other worker to take out"):
+    with pytest.raises(WorkerError, match=r"there is no other worker to take out.*and node-s\d has no more"):
         units_done(crew_of(link, 1))
 
 

@@ -290,9 +290,9 @@ class Crew:
                 pass
             case Failed():
                 what = f"a worker on {hand.node} could not get the memory it asked for"
-                self._mishap(station, self.ledger.with_fewer_workers(task.position, what))
+                self._mishap(station, self.ledger.with_fewer_workers(task.position, what, hand.node))
             case Death() as death:
-                self._mishap(station, self.ledger.after_death(task.position, death))
+                self._mishap(station, self.ledger.after_death(task.position, death, hand.node))
 
     def _mishap(self, station: Hashable, mishap: Mishap) -> None:
         """Say what happened; where memory was short, do without this station, if it is not the last one."""

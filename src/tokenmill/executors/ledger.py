@@ -112,12 +112,15 @@ class Ledger:
     def give_back(self, position: int) -> None:
         self._again.append(position)
 
-    def after_death(self, position: int, death: Death) -> Mishap:
-        """Take a worker's death into account, give the unit back, and say what happens next; raise if nothing can."""
+    def after_death(self, position: int, death: Death, node: str | None = None) -> Mishap:
+        """Take a worker's death into account, give the unit back, and say what happens next; raise if nothing can.
+
+        `node` is the one of a cluster where it was.
+        """
         unit = self.units[position].index
-        what = f"worker {death.pid} died in unit {unit}: {death.how}"
+        what = f"worker {death.pid}{f' on {node}' if node else ''} died in unit {unit}: {death.how}"
         if death.out_of_memory:
-            return self.with_fewer_workers(position, f"{what}, out of memory")
+            return self.with_fewer_workers(position, f"{what}, out of memory", node)
         trouble = self._troubles[position]
         then = trouble.blame(death.note, death.how, use_reference=self.use_reference)
         if trouble.hopeless:
@@ -129,7 +132,7 @@ class Ledger:
         self.give_back(position)
         return Mishap("stall" if death.stalled else "death", f"{what}; {then}")
 
-    def with_fewer_workers(self, position: int, what: str) -> Mishap:
+    def with_fewer_workers(self, position: int, what: str, node: str | None = None) -> Mishap:
         """Give the unit back and count one worker less, so that the others fit; the last one cannot be taken out.
 
         It may try once more alone: the kernel may have taken it together with those that were too many.
@@ -138,8 +141,8 @@ class Ledger:
         self.n_workers -= not alone
         self.n_deaths_alone += alone
         if self.n_deaths_alone > 1:
-            limit = machine.memory_limit()
-            room = f"{limit / 1e9:.1f} GB are allowed here" if limit else "this machine has no more"
+            limit = None if node else machine.memory_limit()
+            room = f"{limit / 1e9:.1f} GB are allowed here" if limit else f"{node or 'this machine'} has no more"
             raise WorkerError(
                 f"{what}, and there is no other worker to take out; one worker and its parent need about"
                 f" {(machine.PARENT_BYTES + machine.WORKER_MAX_BYTES) / 1e9:.1f} GB, and {room}",
