@@ -39,7 +39,7 @@ test-browser: .venv/browser
 test-docs: .venv/tests
 	$(BIN)/pytest -n 2 --dist worksteal tests/guides
 
-# A Ray cluster of several nodes on this machine, with nodes lost and gained, and S3; about five minutes.
+# A Ray cluster of several nodes on this machine, with nodes lost and gained, and S3.
 test-cluster: .venv/cluster
 	$(BIN)/pytest tests/cluster
 
@@ -51,7 +51,7 @@ test-slurm: .venv/tests
 		{ echo "make test-slurm needs Slurm: apt-get install $(SLURM_NEEDS)"; exit 1; }
 	$(BIN)/pytest tests/slurm
 
-# Real processes, real signals: killed, starved, corrupted; three to four minutes.
+# Real processes, real signals: killed, starved, corrupted.
 test-faults: .venv/tests
 	$(BIN)/pytest -n 3 tests/faults
 

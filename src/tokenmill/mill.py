@@ -128,7 +128,7 @@ def prepare(
     node: str | None = None,
     on_progress: OnProgress | None = None,
 ) -> Manifest | Any:
-    """Turn text into training shards: the same as `tokenmill prepare`, option for option.
+    """Turn text into training shards: `tokenmill prepare`, with every option that changes the output.
 
     `sources` are files, folders, globs or names of known corpora, which have a `version`. Options left at None take
     the default of the format, and `text_column` that of the corpus.
