@@ -115,6 +115,16 @@ def test_a_group_done_twice_changes_nothing(small_groups, tmp_path):
     journal.close()
 
 
+def test_groups_of_other_documents_are_not_gone_on_with(small_groups, tmp_path):
+    tasks = made(tmp_path)
+    journal = Journal(tmp_path / "journal")
+    scatter_groups(tasks, tmp_path, journal, lambda some: [scattered(some[0], tmp_path)])
+    tasks = [msgspec.structs.replace(task, n_documents=task.n_documents + 1) for task in tasks]
+    with pytest.raises(OutputError, match="with other documents than it has now"):
+        scatter_groups(tasks, tmp_path, journal, lambda some: [])
+    journal.close()
+
+
 def test_a_task_travels_as_json_and_gives_the_same_bytes_elsewhere(small_groups, tmp_path):
     here, there = tmp_path / "here", tmp_path / "there"
     tasks = made(here)

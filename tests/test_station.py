@@ -6,12 +6,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from stations import use_stations_of_this_process
 
 import tokenmill
 from tokenmill.cli.status import in_words
 from tokenmill.cluster import ray_link
-from tokenmill.cluster.link import Ended
-from tokenmill.cluster.means import ClusterMeans, refuse_secret_links
+from tokenmill.cluster.means import refuse_secret_links
 from tokenmill.cluster.station import About, Result, Station, StationJob
 from tokenmill.encode import Job
 from tokenmill.errors import RecipeError
@@ -70,52 +70,12 @@ def test_a_station_names_a_source_that_it_does_not_see(out, recipe, change):
     assert about(out).missing_input == str(source)
 
 
-class Here:
-    """Stations in this process, which answer at once."""
-
-    def __init__(self, n: int) -> None:
-        self.n, self.out, self.made, self.answers = n, Path(), {}, []
-
-    def stations(self):
-        return [f"s{i}" for i in range(self.n)]
-
-    def n_nodes(self):
-        return 1
-
-    def n_cpus(self):
-        return self.n
-
-    def node_of(self, station):
-        return "here"
-
-    def submit(self, station, kind, task):
-        if station not in self.made:
-            (job,) = (path for path in (self.out / ".work").glob("job-*") if "." not in path.name)
-            self.made[station] = Station(str(self.out), f".work/{job.name}")
-        self.answers.append(Ended(station, self.made[station].do(kind, task)))
-
-    def wait(self, seconds):
-        answers, self.answers = self.answers, []
-        return answers
-
-    def dismiss(self, station): ...
-    def close(self):
-        for station in self.made.values():
-            station.do("end", b"")
-
-
 @pytest.mark.parametrize("n", [1, 3])
 @pytest.mark.parametrize("shuffle", ["none", "keyed:3"])
 def test_stations_write_what_one_machine_writes(tmp_path, monkeypatch, n, shuffle):
-    link = Here(n)
-    link.out = tmp_path / "out"
-    monkeypatch.setattr("tokenmill.storage.local._all_shared", False)  # stations set it for their process
-    monkeypatch.setattr(
-        "tokenmill.mill.means_for",
-        lambda space, job, to_do, options, progress: ClusterMeans(space, job, to_do, options, progress, link),
-    )
+    use_stations_of_this_process(monkeypatch)
     recipe = Recipe(sources=(str(CATALOG["sample"]),), format="llmc", val=20, shard_tokens=50_000, shuffle=shuffle)
-    prepare_recipe(recipe, tmp_path / "out", RunOptions(executor="ray"))
+    prepare_recipe(recipe, tmp_path / "out", RunOptions(executor="ray", workers=n))
     monkeypatch.undo()
     prepare_recipe(recipe, tmp_path / "local", RunOptions(executor="inline"))
     assert sums(tmp_path / "out") == sums(tmp_path / "local")

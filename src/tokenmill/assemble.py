@@ -83,7 +83,7 @@ def assemble(
     receipts = used.counted(limited(in_unit_order(receipts), plan, job, dtype, journal, supply, bring))
     kind, seed = shuffle_kind_and_seed(str(recipe.shuffle))
     n_documents = None
-    if kind != "none" or isinstance(recipe.val, float):
+    if recipe.waits_for_all:
         receipts = list(receipts)
         n_documents = sum(receipt.n_documents for receipt in receipts)
 
@@ -283,6 +283,12 @@ def scatter_groups(
     to_do = [task for task in tasks if task.group not in done]
     for number in done:
         delete(tasks[number].paths(work))  # recorded and not deleted: killed in between
+    n_documents = tasks[0].n_documents if tasks else 0
+    if any(group.n_documents_in_all not in (0, n_documents) for group in done.values()):
+        raise OutputError(
+            f"`{work.parent}` was shuffled in part with other documents than it has now, so their places do not fit",
+            hint="delete it, and run again",
+        )
     for receipt in run(to_do):
         if receipt.group not in done:
             journal.record(Scattered(receipt))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -126,14 +126,39 @@ def sample_problems(shards: Shards, changed: set[str], on_done: OnDone) -> tuple
 def full_problems(shards: Shards, workers: int | None, on_done: OnDone) -> Iterator[str]:
     """Encode everything again with the reference, in workers, and yield the first difference of each document."""
     manifest, recipe = shards.manifest, shards.manifest.recipe
-    plan = plan_units(recipe)
-    if [entry.path for entry in plan.inputs] != [entry.path for entry in manifest.inputs]:
-        raise OutputError("the sources are not those of the run any more", hint="leave `--full` away")
     kind, seed = shuffle_kind_and_seed(str(recipe.shuffle))
     n_documents = sum(shard.n_documents + shard.n_dropped_documents - shard.n_continued for shard in manifest.shards)
     places = permutation(kind, n_documents, seed) if kind != "none" else lambda numbers: numbers
     excluded = {(entry.file, entry.row) for entry in manifest.excluded}
     number = 0
+    with closing(encoded_again(manifest, workers, lambda: on_done(number, n_documents))) as documents:
+        for source, row, ids in documents:
+            if (source, row) in excluded:
+                continue
+            if number == n_documents:  # a limit ended the corpus here
+                return
+            place = shards.number_at(int(places(np.array([number], dtype=np.uint64))[0]))
+            number += 1
+            if place is None:  # it fell into a tail that was dropped
+                continue
+            document = shards[place]
+            if (document.source, document.row) != (source, row):
+                yield f"{place_of(document)} stands where `{source}` row {row:,} belongs"
+            elif difference := first_difference(document, ids):
+                yield difference
+    if number != n_documents:
+        yield f"the sources have {number:,} documents, the output {n_documents:,}"
+
+
+def encoded_again(
+    manifest: Manifest, workers: int | None, on_unit: Callable[[], None]
+) -> Generator[tuple[str, int, npt.NDArray[np.unsignedinteger]]]:
+    """Yield source, row and ids of every document of the corpus, by the reference; tell when a unit is done."""
+    recipe, plan = manifest.recipe, plan_units(manifest.recipe)
+    paths = [entry.path for entry in plan.inputs]
+    if paths != [entry.path for entry in manifest.inputs]:
+        raise OutputError("the sources are not those of the run any more", hint="leave `--full` away")
+    dtype = np.dtype(recipe_dtype(recipe))
     with tempfile.TemporaryDirectory(prefix="tokenmill-verify-") as folder:
         work = Path(folder) / "work"
         (work / "units").mkdir(parents=True)
@@ -151,30 +176,16 @@ def full_problems(shards: Shards, workers: int | None, on_done: OnDone) -> Itera
         fetcher = Fetcher(plan, plan.units, work / DOWNLOADS, None, keep=False)
         encode = executor_named("processes")(job, plan.units, RunOptions(workers=workers), _Silent(), fetcher)
         with closing(fetcher), closing(encode):
-            dtype = np.dtype(recipe_dtype(recipe))
             for segment in placed_segments(in_unit_order(encode), plan):
                 fetcher.release(segment.unit)
                 for run in segment_runs(segment, work, dtype, RUN_BYTES):
-                    offsets = run.doc_offsets.tolist()
-                    rows = zip(run.doc_inputs.tolist(), run.doc_rows.tolist(), strict=True)
-                    for i, (index, row) in enumerate(rows):
-                        if (plan.inputs[index].path, row) in excluded:
-                            continue
-                        if number == n_documents:  # a limit ended the corpus here
-                            return
-                        place = shards.number_at(int(places(np.array([number], dtype=np.uint64))[0]))
-                        number += 1
-                        if place is None:  # it fell into a tail that was dropped
-                            continue
-                        document = shards[place]
-                        if (document.source, document.row) != (plan.inputs[index].path, row):
-                            yield f"{place_of(document)} stands where `{plan.inputs[index].path}` row {row:,} belongs"
-                        elif difference := first_difference(document, run.ids[offsets[i] : offsets[i + 1]]):
-                            yield difference
+                    ends = run.doc_offsets[1:].tolist()
+                    for index, row, end, length in zip(
+                        run.doc_inputs.tolist(), run.doc_rows.tolist(), ends, run.doc_lengths.tolist(), strict=True
+                    ):
+                        yield paths[index], row, run.ids[end - length : end]
                 segment.path(work).unlink()
-                on_done(number, n_documents)
-    if number != n_documents:
-        yield f"the sources have {number:,} documents, the output {n_documents:,}"
+                on_unit()
 
 
 class _Silent:
@@ -210,8 +221,8 @@ def texts_at(entry: Input, rows: set[int], recipe: Recipe) -> dict[int, str]:
                 n_before += n_rows
                 continue
         for documents in wanted_documents(entry, span, recipe, BATCH_BYTES):
-            for i in np.flatnonzero(np.isin(documents.rows.astype(np.int64) + n_before, list(rows))).tolist():
-                texts[n_before + int(documents.rows[i])] = documents.texts[i].as_py()
+            for at in np.flatnonzero(np.isin(documents.rows.astype(np.int64) + n_before, list(rows))).tolist():
+                texts[n_before + int(documents.rows[at])] = documents.texts[at].as_py()
             n_before += documents.n_rows
     return texts
 

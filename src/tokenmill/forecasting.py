@@ -256,7 +256,7 @@ def segment_bytes(recipe: Recipe, plan: Plan, options: RunOptions, token_bytes: 
     """What segments and buckets take at the most, beside an output of the same size."""
     if recipe.shard_tokens is None:  # one shard a split: all segments, or buckets, stay until it is sealed
         return token_bytes
-    if recipe.shuffle != "none":
+    if recipe.is_shuffled:
         return token_bytes  # every bucket is in the files of all groups, which stay until the last shard is sealed
     if isinstance(recipe.val, float):
         return token_bytes  # all segments stay until the number of documents is known

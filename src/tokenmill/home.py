@@ -18,6 +18,7 @@ from tokenmill.removal import start_over, sweep
 from tokenmill.shards.receipts import ShardReceipt
 from tokenmill.sources import Input
 from tokenmill.storage.addresses import is_address
+from tokenmill.storage.local import is_whole
 from tokenmill.workspace import begun_recipe, finished_manifest
 
 
@@ -113,7 +114,7 @@ class LocalHome:
     def keep_journal(self) -> None: ...
     def bring(self, path: Path, n_bytes: int) -> None: ...
     def has(self, path: Path, n_bytes: int) -> bool:
-        return path.is_file() and path.stat().st_size == n_bytes
+        return is_whole(path, n_bytes)
 
     def settle(self, journal: Journal, on_wait: Callable[[], None] | None = None) -> None: ...
     def publish(self) -> None: ...

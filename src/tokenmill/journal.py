@@ -57,7 +57,7 @@ class ShardPut(msgspec.Struct, frozen=True, tag="put"):
 
 
 class ScratchLost(msgspec.Struct, frozen=True, tag="lost"):
-    """The scratch folder is gone, and with it segments, groups and the shards that were not in the store yet."""
+    """The scratch folder is gone, and with it all that was not in the store yet: segments, groups and shards."""
 
     keeps_groups: bool = False  # stations of a cluster put them into the store
 
@@ -71,6 +71,7 @@ class ScatteredGroup(NamedTuple):
 
     units: range
     n_bytes: int
+    n_documents_in_all: int
 
 
 class State:
@@ -109,7 +110,7 @@ class State:
 
     def _add_group(self, receipt: GroupReceipt) -> None:
         units = range(receipt.first_unit, receipt.first_unit + receipt.n_units)
-        self.groups[receipt.group] = ScatteredGroup(units, receipt.n_bytes)
+        self.groups[receipt.group] = ScatteredGroup(units, receipt.n_bytes, receipt.n_documents_in_all)
         none = [0] * len(receipt.bucket_tokens)
         documents, tokens = self.bucket_documents or none, self.bucket_tokens or none
         self.bucket_documents = [a + b for a, b in zip(documents, receipt.bucket_documents, strict=True)]
@@ -120,15 +121,13 @@ class Journal:
     """The journal of the run that this process owns, and the state that it amounts to."""
 
     def __init__(self, path: Path, check: Callable[[], None] = lambda: None) -> None:
-        self.state, self._check = State(), check
-        n_bytes = 0
-        for event, end in read_events(path):
-            self.state.add(event)
-            n_bytes = end
-        # A shard that a station put is said to be there a line before it is said to be sealed.
-        self.state.n_shards_put = min(self.state.n_shards_put, len(self.state.shards))
+        self._check = check
+        self.state, n_bytes = read_state_and_size(path)
         self._file = path.open("ab", buffering=0)
         self._file.truncate(n_bytes)
+        if self.state.n_shards_put > len(self.state.shards):
+            # A shard that a station put is said to be there before it is said to be sealed, and that was cut off.
+            self.record(ShardPut(len(self.state.shards)))
 
     def record(self, event: Event, *more: Event) -> None:
         """Put events on disk, and only then into the state; raise if the folder is not ours any more."""
@@ -195,7 +194,13 @@ def decoded_event(data: bytes, path: Path) -> Event:
 
 def read_state(path: Path) -> State:
     """What a journal says at this moment, whoever writes it."""
-    state = State()
-    for event, _ in read_events(path):
+    return read_state_and_size(path)[0]
+
+
+def read_state_and_size(path: Path) -> tuple[State, int]:
+    """What a journal says, and how many of its bytes are whole lines."""
+    state, n_bytes = State(), 0
+    for event, end in read_events(path):
         state.add(event)
-    return state
+        n_bytes = end
+    return state, n_bytes

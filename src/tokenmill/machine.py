@@ -113,6 +113,15 @@ def open_file_limit() -> int | None:
     return None if soft == resource.RLIM_INFINITY else soft
 
 
+def installed_version(package: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version  # it takes a while, and few ask
+
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
 def group_folders(controller: str, root: Path) -> Iterator[Path]:
     """Yield the folders of the control groups this process is in, innermost first."""
     for line in lines_of(root / "proc/self/cgroup"):

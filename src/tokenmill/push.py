@@ -28,7 +28,7 @@ from tokenmill.hub_errors import hub_errors
 from tokenmill.manifest import MANIFEST, SUMS, Manifest, load_manifest
 from tokenmill.shards.receipts import FileReceipt
 from tokenmill.storage.addresses import is_address
-from tokenmill.workspace import is_whole
+from tokenmill.storage.local import is_whole
 
 CARD = "README.md"
 # A commit holds no more than this: what is committed needs not be looked at again. The Hub takes 128 commits an hour.

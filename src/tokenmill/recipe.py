@@ -90,6 +90,15 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         return resolved
 
     @property
+    def is_shuffled(self) -> bool:
+        return self.shuffle != "none"
+
+    @property
+    def waits_for_all(self) -> bool:
+        """Whether the first token of the output is known only when all documents are counted."""
+        return self.is_shuffled or isinstance(self.val, float)
+
+    @property
     def fingerprint(self) -> str:
         """The SHA-256 of the resolved recipe; two outputs with the same one hold the same recipe."""
         return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()

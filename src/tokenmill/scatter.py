@@ -71,6 +71,7 @@ class GroupReceipt(msgspec.Struct, frozen=True):
     n_bytes: int
     bucket_documents: tuple[int, ...]
     bucket_tokens: tuple[int, ...]
+    n_documents_in_all: int = 0  # in all groups: the places of its documents depend on that
 
 
 def pieces_path(work: Path, group: int) -> Path:
@@ -135,7 +136,7 @@ def scattered_group(
         file.commit()
     units = task.units
     counts = tuple(n_documents.tolist()), tuple(n_tokens.tolist())
-    return GroupReceipt(task.group, units.start, len(units), file.n_bytes, *counts)
+    return GroupReceipt(task.group, units.start, len(units), file.n_bytes, *counts, task.n_documents)
 
 
 def scattered_here(

@@ -20,6 +20,7 @@ from tokenmill.batches import TokenRun, Tokens, joined_runs
 from tokenmill.errors import DataError
 from tokenmill.frames import Writable, read_frames, write_frame
 from tokenmill.plan import Plan, Unit
+from tokenmill.storage.local import is_whole
 
 QUARANTINE = "quarantine"  # the folder of the output with the documents that were left out
 # Rows count from the beginning of the span: where it begins in the file is not known while it is encoded.
@@ -133,8 +134,7 @@ def segment_path(work: Path, unit: int, *, cut: bool = False) -> Path:
 
 def is_segment_whole(work: Path, receipt: UnitReceipt) -> bool:
     """Whether the segment is there, as long as its receipt says."""
-    path = segment_path(work, receipt.unit, cut=receipt.cut)
-    return path.exists() and path.stat().st_size == receipt.n_segment_bytes
+    return is_whole(segment_path(work, receipt.unit, cut=receipt.cut), receipt.n_segment_bytes)
 
 
 def quarantine_name(unit: int, exclusion: Exclusion) -> str:

@@ -185,7 +185,7 @@ def take_up_units(space: Workspace, share: Share) -> None:
 def known_elsewhere(space: Workspace) -> State:
     """What the run that finishes has done, if it ever began, and all shares together."""
     state = read_state(space.work / JOURNAL)
-    for unit in units_to_do_again(space.home, state, space.recipe.shuffle != "none", retry_excluded=False):
+    for unit in units_to_do_again(space.home, state, space.recipe.is_shuffled, retry_excluded=False):
         del state.units[unit]
     for event in list(new_events(share_events(space.work, space.recipe, space.plan), state, space.work)):
         state.add(event)

@@ -61,7 +61,7 @@ def space_error(error: OSError, space: Workspace) -> Exception:
     rest = ""
     if n_done:
         itemsize = np.dtype(recipe_dtype(space.recipe)).itemsize
-        copies = 2 if space.recipe.shard_tokens is None or space.recipe.shuffle != "none" else 1
+        copies = 2 if space.recipe.shard_tokens is None or space.recipe.is_shuffled else 1
         total = copies * itemsize * n_tokens * max(1.0, space.plan.n_bytes / n_done)
         rest = f"; about {in_gb(max(0, total - used_bytes(space)))} more are needed"
     free = shutil.disk_usage(space.out).free

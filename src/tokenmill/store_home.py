@@ -4,11 +4,11 @@
     s3://BUCKET/OUT/manifest.json                  last of all: without it the run is not done
     s3://BUCKET/OUT/.work/                         an unfinished run; gone when it is done
         recipe.json plan.json run                  what it makes, from what, and which run it is
-        journal/000001 ...                         the journal, a part for each shard that was put
+        journal/0000001 ...                        the journal, in parts: with each shard, and from a cluster oftener
         lock                                       who works on it
 
 A run that is killed goes on from its scratch folder; on another machine, or without that folder, it goes on from the
-last shard that was put. The store is right where the two differ.
+last part of the journal. The store is right where the two differ.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from typing import Any
 import msgspec
 
 from tokenmill import faults
-from tokenmill.errors import AccessError, BusyError, DamageError, OutputError, TokenmillError
-from tokenmill.journal import Journal, ScratchLost, ShardPut, journal_line, read_state
+from tokenmill.errors import AccessError, BusyError, DamageError, OutputError, SourceError, TokenmillError
+from tokenmill.journal import Journal, ScratchLost, ShardPut, journal_line, read_state_and_size
 from tokenmill.layout import JOURNAL, PLAN, RECIPE, RUN, WORK, file_pattern
 from tokenmill.lock import LOCK
 from tokenmill.manifest import MANIFEST, SKIPPED, SUMS, Manifest, decoded_manifest
@@ -36,8 +36,11 @@ from tokenmill.shards.receipts import ShardReceipt
 from tokenmill.sources import Input
 from tokenmill.storage import objects
 from tokenmill.storage.addresses import STORES, Address, parsed
+from tokenmill.storage.download import download
 from tokenmill.storage.lease import Lease
-from tokenmill.storage.local import write_whole
+from tokenmill.storage.local import is_whole, write_whole
+from tokenmill.storage.parts import JournalParts, put_part
+from tokenmill.storage.remote import RemoteFile
 from tokenmill.storage.scratch import scratch_folder
 from tokenmill.storage.uploads import Uploads
 from tokenmill.workspace import refuse_changes
@@ -62,7 +65,7 @@ class StoreHome:
         self._read: Manifest | None = None
         self._lease: Lease | None = None
         self._uploads: Uploads | None = None
-        self._n_parts = self._n_part_bytes = 0
+        self._parts = JournalParts(self.address, {})
 
     def __str__(self) -> str:
         return str(self.address)
@@ -122,8 +125,7 @@ class StoreHome:
         if MANIFEST in self._sizes:
             raise BusyError(f"`{self}` was finished by another process just now", hint="run the same command again")
         run = self._get(f"{WORK}/{RUN}")
-        self._n_parts = sum(name.startswith(f"{WORK}/{JOURNAL}/") for name in self._sizes)
-        self._n_part_bytes = sum(n for name, n in self._sizes.items() if name.startswith(f"{WORK}/{JOURNAL}/"))
+        self._parts = JournalParts(self.address, self._sizes)
         if run is None:
             self._empty_scratch()
             if strangers := self._ours(recipe):
@@ -182,18 +184,17 @@ class StoreHome:
         self._uploads.add(put)
 
     def bring(self, path: Path, n_bytes: int) -> None:
-        if path.is_file():
+        if is_whole(path, n_bytes):
             return
-        name = path.relative_to(self.folder).as_posix()
-        data = objects.get(self.at(name), n_bytes)
-        if data is None:
-            raise OutputError(f"`{self.at(name)}` is missing", hint=f"delete `{self}`")
-        write_whole(path, data, "segment")
+        path.parent.mkdir(exist_ok=True)
+        address = self.at(path.relative_to(self.folder).as_posix())
+        try:
+            download(RemoteFile(str(address), n_bytes, ""), path, lambda n: None)
+        except SourceError as error:
+            raise OutputError(error.message, hint=error.hint or f"delete `{self}`") from None
 
     def has(self, path: Path, n_bytes: int) -> bool:
-        if path.is_file():
-            return path.stat().st_size == n_bytes
-        return self._sizes.get(path.relative_to(self.folder).as_posix()) == n_bytes
+        return is_whole(path, n_bytes) or self._sizes.get(path.relative_to(self.folder).as_posix()) == n_bytes
 
     def settle(self, journal: Journal, on_wait: Callable[[], None] | None = None) -> None:
         assert self._lease is not None
@@ -247,7 +248,7 @@ class StoreHome:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def at(self, name: str) -> Address:
-        return self.address.at(f"{self.address.path}/{name}")
+        return self.address.below(name)
 
     def _listed(self) -> dict[str, int]:
         """The objects of this output by name, with their sizes: one listing."""
@@ -281,11 +282,11 @@ class StoreHome:
             objects.delete([self.at(name) for name in some])
 
     def _scratch_is_of(self, run: bytes) -> bool:
-        """Whether the scratch folder holds this very run, and knows of all shards that were put."""
+        """Whether the scratch folder holds this very run, and all of the journal that was put."""
         work = self.folder / WORK
         if not (work / RUN).is_file() or (work / RUN).read_bytes() != run or not (work / JOURNAL).is_file():
             return False
-        return (work / JOURNAL).stat().st_size >= self._n_part_bytes
+        return (work / JOURNAL).stat().st_size >= self._parts.n_bytes
 
     def _empty_scratch(self) -> None:
         """Forget what is in scratch; its lock is ours already."""
@@ -297,11 +298,13 @@ class StoreHome:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def _restore(self) -> None:
-        """Bring the state of a run to this machine. Whatever was in its scratch folder is lost."""
+        """Bring the state of a run to this machine. Whatever was only in its scratch folder is lost."""
         work = self.folder / WORK
-        names = sorted(name for name in self._sizes if name.startswith(f"{WORK}/{JOURNAL}/"))
-        (work / JOURNAL).write_bytes(b"".join(self._get(name) or b"" for name in names))
-        groups = read_state(work / JOURNAL).groups.items()
+        (work / JOURNAL).write_bytes(self._parts.read())
+        state, n_whole_bytes = read_state_and_size(work / JOURNAL)
+        if n_whole_bytes != self._parts.n_bytes:
+            raise DamageError(f"the journal in `{self.at(WORK)}` is damaged", hint=f"delete `{self}`")
+        groups = state.groups.items()
         kept = all(self.has(pieces_path(work, number), group.n_bytes) for number, group in groups)
         with (work / JOURNAL).open("ab") as journal:
             journal.write(journal_line(ScratchLost(keeps_groups=kept)))
@@ -319,14 +322,11 @@ class StoreHome:
         assert self._uploads is not None
         assert self._lease is not None
         with (self.folder / WORK / JOURNAL).open("rb") as file:
-            file.seek(self._n_part_bytes)
+            file.seek(self._parts.n_bytes)
             data = file.read()
         if not data:
             return
-        self._n_parts += 1
-        self._n_part_bytes += len(data)
-        part, quarantine = self.at(f"{WORK}/{JOURNAL}/{self._n_parts:07d}"), self._quarantine()
-        lease = self._lease
+        part, quarantine, lease = self._parts.next_part(data), self._quarantine(), self._lease
 
         def put() -> list[Path]:
             lease.check()
@@ -334,7 +334,7 @@ class StoreHome:
                 if name not in self._sizes:
                     objects.put(self.at(name), self.folder / name)
                     self._sizes[name] = -1
-            objects.put(part, data)
+            put_part(part, data, conditional=lease.conditional)
             faults.point("journal.put")
             return []
 

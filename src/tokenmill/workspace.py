@@ -29,7 +29,7 @@ from tokenmill.segments import segment_path
 from tokenmill.shares import refuse_shares_at_work, take_in_shares
 from tokenmill.sources import Input
 from tokenmill.storage.addresses import Address
-from tokenmill.storage.local import TEMP_SUFFIX
+from tokenmill.storage.local import TEMP_SUFFIX, is_whole
 
 if TYPE_CHECKING:
     from tokenmill.home import Home
@@ -83,10 +83,6 @@ def begun_recipe(out: Path) -> Recipe | None:
     with suppress(OSError, msgspec.MsgspecError):
         return msgspec.json.decode((out / WORK / RECIPE).read_bytes(), type=Recipe)
     return None
-
-
-def is_whole(path: Path, n_bytes: int) -> bool:
-    return path.is_file() and path.stat().st_size == n_bytes
 
 
 @contextmanager
@@ -152,10 +148,8 @@ def drop_leftovers(home: Home, recipe: Recipe, state: State, *, retry_excluded: 
         if not home.has(path, n_bytes):
             message = f"`{path.relative_to(out)}` of the unfinished `{out}` is missing or damaged"
             raise OutputError(message, hint=f"delete `{out}`")
-    depends_on_all = recipe.shuffle != "none" or isinstance(recipe.val, float)
-    settled = bool(state.groups) or (depends_on_all and bool(state.shards))
-    shuffled = recipe.shuffle != "none"
-    for unit in units_to_do_again(home, state, shuffled, retry_excluded=retry_excluded and not settled):
+    settled = bool(state.groups) or (recipe.waits_for_all and bool(state.shards))
+    for unit in units_to_do_again(home, state, recipe.is_shuffled, retry_excluded=retry_excluded and not settled):
         del state.units[unit]
     sealed = {out / file.file for shard in state.shards for file in shard.files}
     partial = [path for folder in ("units", "scattered") for path in (work / folder).glob(f"*{TEMP_SUFFIX}")]

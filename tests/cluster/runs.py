@@ -55,7 +55,9 @@ def killed_driver(recipe: Recipe, out: Path | str, options: RunOptions, n_units:
     """Run a driver that dies by SIGKILL when so many units are done, or at a point of `faults.py`."""
     given = [msgspec.json.encode(one).decode() for one in (recipe, options)]
     env = os.environ | ({"TOKENMILL_FAULT": fault} if fault else {})
-    done = subprocess.run([sys.executable, "-c", DRIVER, *given, str(out), str(n_units)], env=env, timeout=240)
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER, *given, str(out), str(n_units)], env=env, timeout=240, start_new_session=True
+    )
     assert done.returncode == -signal.SIGKILL
 
 

@@ -109,6 +109,7 @@ class ClusterMeans:
                 receipts.append(self.crew.receipts.popleft())
                 self.progress.count(receipts[-1])
             yield receipts
+            self.keep_now_and_then()  # all that these led to is in the journal
 
     def follow_up(self, receipt: UnitReceipt) -> Sequence[Event]:
         """Have an input hashed when its last unit is done; return what has been hashed."""
@@ -116,11 +117,10 @@ class ClusterMeans:
             self._n_units_left[i] -= 1
             if self._n_units_left[i] == 0:
                 self._have_hashed(i)
-        self.keep_journal()
         return self._taken_hashes()
 
-    def keep_journal(self) -> None:
-        """From time to time; whenever shards are sealed it is kept anyway."""
+    def keep_now_and_then(self) -> None:
+        """Have the journal where the output is. It goes there anyway when shards are sealed or segments removed."""
         if monotonic() - self._kept >= KEEP_SECONDS:
             self.space.home.keep_journal()
             self._kept = monotonic()
@@ -142,14 +142,14 @@ class ClusterMeans:
         recipe, plan, journal = self.job.recipe, self.space.plan, self.space.journal
         in_order = limited(in_unit_order(receipts), plan, self.job, self.dtype, journal, self.fetcher, self.bring)
         stream: Iterable[UnitReceipt] = used.counted(self.cut_ones_sent(in_order))
-        shuffled, n_documents = recipe.shuffle != "none", None
-        if shuffled or isinstance(recipe.val, float):
+        n_documents = None
+        if recipe.waits_for_all:
             stream = list(stream)
             n_documents = sum(receipt.n_documents for receipt in stream)
             stream = journal.state.units.first(used.n_units)
         n_val = None if recipe.val == "shard" else n_val_documents(recipe, n_documents)
         segments, sealer = placed_segments(stream, plan), Sealer(self.crew, self.reach, self.space, self.progress)
-        stretches: Iterable[Held] = self.scattered(segments) if shuffled else sealer.noted(segments)
+        stretches: Iterable[Held] = self.scattered(segments) if recipe.is_shuffled else sealer.noted(segments)
         sizes = tuple(group.n_bytes for _, group in sorted(journal.state.groups.items()))
         for task in shard_tasks(stretches, recipe, n_val, self.lengths, journal.state.shards, sizes):
             self.crew.add(shard_work(task))
@@ -181,14 +181,15 @@ class ClusterMeans:
             while self.crew.groups:
                 receipt = self.crew.groups.popleft()
                 self.progress.scattered(sum(receipt.bucket_tokens))
-                self.space.lock.check()
-                self.space.home.settle(self.space.journal)  # before segments go: is the output still ours?
                 yield receipt
-                self.keep_journal()
             if self.crew.n_open:
                 self.crew.turn()
 
     def remove(self, paths: Iterable[Path]) -> None:
+        """Segments go when the store knows of the group that has their documents now, and while the output is ours."""
+        self.space.lock.check()
+        self.space.home.keep_journal()
+        self.space.home.settle(self.space.journal, self.progress.tick)
         self.reach.remove([path.relative_to(self.space.out).as_posix() for path in paths])
 
     def cut_ones_sent(self, receipts: Iterable[UnitReceipt]) -> Iterator[UnitReceipt]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, cast
+from typing import BinaryIO, Protocol, cast
 
 from tokenmill.layout import WORK
 from tokenmill.storage import objects
 from tokenmill.storage.addresses import is_address, parsed
-from tokenmill.storage.local import write_whole
+from tokenmill.storage.local import is_whole, write_whole
 from tokenmill.storage.remote import RangeFile, RemoteFile
 
 
@@ -86,17 +86,17 @@ class StoreReach:
     def bring(self, sizes: dict[str, int]) -> None:
         for name, n_bytes in sizes.items():
             path = self.out / name
-            if path.is_file() and path.stat().st_size == n_bytes:
+            if is_whole(path, n_bytes):
                 continue
             path.parent.mkdir(parents=True, exist_ok=True)
-            data = objects.get(self._at(name), n_bytes)
+            data = objects.get(self.address.below(name), n_bytes)
             if data is None:
-                raise FileNotFoundError(2, "No such file", str(self._at(name)))
+                raise FileNotFoundError(2, "No such file", str(self.address.below(name)))
             path.write_bytes(data)
 
     def send(self, names: Iterable[str]) -> None:
         for name in names:
-            objects.put(self._at(name), self.out / name)
+            objects.put(self.address.below(name), self.out / name)
             (self.out / name).unlink()
 
     def forget(self, names: Iterable[str]) -> None:
@@ -104,23 +104,20 @@ class StoreReach:
             (self.out / name).unlink(missing_ok=True)
 
     def open(self, name: str, n_bytes: int) -> BinaryIO:
-        return cast(BinaryIO, RangeFile(RemoteFile(str(self._at(name)), n_bytes, "")))
+        return cast(BinaryIO, RangeFile(RemoteFile(str(self.address.below(name)), n_bytes, "")))
 
     def leave(self, name: str, data: bytes) -> None:
-        objects.put(self._at(name), data)
+        objects.put(self.address.below(name), data)
 
     def found(self, name: str) -> bytes | None:
-        return objects.get_tagged(self._at(name))[0]
+        return objects.get_tagged(self.address.below(name))[0]
 
     def remove(self, names: Iterable[str]) -> None:
-        objects.delete([self._at(name) for name in names])
+        objects.delete([self.address.below(name) for name in names])
 
     def leave_nothing(self) -> None:
         if self._own is not None:
             self._own.cleanup()
-
-    def _at(self, name: str) -> Any:
-        return self.address.at(f"{self.address.path}/{name}")
 
 
 def reach_of(out: str) -> Reach:

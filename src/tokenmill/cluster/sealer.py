@@ -54,12 +54,13 @@ class Sealer:
             self._count(shard)
             self.progress.written(shard.n_tokens)
             self.progress.shard_sealed(shard)
-        self.space.lock.check()
-        self.space.home.settle(self.journal)  # before anything goes: is the output still ours?
         covered = []
         # One that ends with the last sealed token may be named by the next task: for documents without a token.
         while self._needed and self._needed[0][0] < self._n_tokens and self._needed[0][1] <= self._n_documents:
             covered.append(self._needed.popleft()[2])
+        # Segments go when the store knows of their shards, and while the output is ours.
+        self.space.lock.check()
+        self.space.home.settle(self.journal, self.progress.tick if covered else None)
         self.reach.remove(covered)
 
     def _count(self, shard: ShardReceipt) -> None:

@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import BinaryIO
 
@@ -34,6 +33,7 @@ from tokenmill.executors.seat import Seat
 from tokenmill.inputs import input_sha256
 from tokenmill.journal import InputHashed
 from tokenmill.layout import WORK
+from tokenmill.machine import installed_version
 from tokenmill.recipe import recipe_dtype
 from tokenmill.scatter import GroupReceipt, ScatterTask, pieces_path, scattered_group
 from tokenmill.segments import QUARANTINE, Segment, quarantine_name, segment_path
@@ -214,16 +214,9 @@ def is_seen(entry: Input) -> bool:
     return entry.is_remote or (path.is_file() and path.stat().st_size == entry.size)
 
 
-def installed_version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "none"
-
-
 def versions(job: Job) -> dict[str, str]:
     """What must be the same on all nodes."""
     found = {"tokenmill": __version__, "Python": ".".join(platform.python_version_tuple()[:2])}
-    found |= {name: installed_version(name) for name in PACKAGES}
+    found |= {name: installed_version(name) or "none" for name in PACKAGES}
     tokenizer = Tokenizer(job.recipe.tokenizer, job.recipe.pattern)
     return found | {f"the tokenizer {tokenizer.name}": tokenizer.identity[:16]}

@@ -113,12 +113,3 @@ def loading_call(script: Script, node: ast.expr, steps: int = 0) -> ast.Call | N
             returned = [r for f in script.functions(value.func) for r in script.returned(f)]
             return loading_call(script, returned[0] if returned else inner, steps + 1)
     return None
-
-
-def installed_version(package: str) -> str | None:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

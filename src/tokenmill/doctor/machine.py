@@ -17,7 +17,7 @@ from typing import Literal
 import msgspec
 
 from tokenmill import machine
-from tokenmill.machine import PARENT_BYTES, ROOT, WORKER_MAX_BYTES
+from tokenmill.machine import PARENT_BYTES, ROOT, WORKER_MAX_BYTES, installed_version
 from tokenmill.storage.local import existing_folder
 
 PACKAGES = ("tiktoken", "gigatoken", "tokenizers", "datasets", "pyarrow", "numpy")
@@ -214,13 +214,6 @@ def version_verdict(name: str, version: str | None, required: str | None) -> Ver
         remedy = "`num_proc=1` starts a worker too: leave `num_proc` out to stay in the main process"
         return Verdict(name, version, "note", remedy)
     return Verdict(name, version)
-
-
-def installed_version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def required_versions() -> dict[str, str]:

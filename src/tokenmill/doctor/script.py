@@ -32,7 +32,6 @@ from tokenmill.doctor.engines import (
     ENCODER,
     ENGINE,
     LOADER,
-    installed_version,
     loading_call,
     loads_per_document,
     token_lists,
@@ -41,6 +40,7 @@ from tokenmill.doctor.names import Script, too_deep
 from tokenmill.doctor.pool_patch import map_call
 from tokenmill.doctor.tokenizer_patch import tokenizer_argument
 from tokenmill.errors import RecipeError
+from tokenmill.machine import installed_version
 
 
 class Fault(msgspec.Struct, frozen=True):

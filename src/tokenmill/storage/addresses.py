@@ -52,6 +52,9 @@ class Address(NamedTuple):
     def at(self, path: str) -> Address:
         return self._replace(path=path)
 
+    def below(self, name: str) -> Address:
+        return self.at(f"{self.path}/{name}")
+
 
 def is_address(text: str) -> bool:
     return bool(re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", text))

@@ -32,7 +32,7 @@ class Lease:
     def __init__(self, address: Address, out: str) -> None:
         self.address, self.out = address, out
         self.holder = holder_here()
-        self._conditional = has_conditions(address)
+        self.conditional = has_conditions(address)
         self._tag: str | None = None
         self._lost = False
         self.progress: Callable[[], dict[str, Any]] = dict
@@ -74,7 +74,7 @@ class Lease:
             self._tag = self._write("create" if tag is None else {"e_tag": tag})  # a tag: of somebody who is gone
         except FileExistsError:
             raise BusyError(f"`{self.out}` was taken by another process just now") from None
-        if not self._conditional:
+        if not self.conditional:
             time.sleep(SETTLE_SECONDS)
             now = read_lease(self.address)
             if now is None or now.token != self.holder.token:
@@ -84,7 +84,7 @@ class Lease:
         """Put what we say of ourselves, and return its tag: also where the answer was lost and the put was not."""
         try:
             return objects.put(
-                self.address, msgspec.json.encode(self.holder), mode=mode if self._conditional else "overwrite"
+                self.address, msgspec.json.encode(self.holder), mode=mode if self.conditional else "overwrite"
             )
         except FileExistsError:
             found, tag = read_tagged(self.address)
@@ -97,7 +97,7 @@ class Lease:
             self.holder = msgspec.structs.replace(self.holder, beat=self.holder.beat + 1, progress=self.progress())
             try:
                 with suppress(TokenmillError):  # the network: the run itself will say so
-                    if not self._conditional:
+                    if not self.conditional:
                         now = read_lease(self.address)
                         self._lost = now is None or now.token != self.holder.token
                     if not self._lost:

@@ -105,6 +105,11 @@ def partial_file(path: Path, role: str, *, hashed: bool = True, shared: bool = F
         file.abandon()
 
 
+def is_whole(path: Path, n_bytes: int) -> bool:
+    """Whether a file is there, as long as its receipt says."""
+    return path.is_file() and path.stat().st_size == n_bytes
+
+
 def write_whole(path: Path, data: bytes, role: str, *, shared: bool = False) -> str:
     """Write a small file so that it is there whole or not at all; return its SHA-256."""
     with partial_file(path, role, shared=shared) as file:

@@ -18,6 +18,7 @@ from tokenmill.storage.addresses import STORES, Address, parsed
 from tokenmill.storage.download import download_all
 from tokenmill.storage.lease import read_lease
 from tokenmill.storage.names import safe_path
+from tokenmill.storage.parts import JournalParts
 from tokenmill.storage.remote import RemoteFile
 
 OnBytes = Callable[[int, int], None]  # how many of how many
@@ -49,16 +50,14 @@ def state_here(out: str | Path) -> Iterator[Path]:
     address = out_address(str(out))
     with tempfile.TemporaryDirectory(prefix="tokenmill-") as folder:
         names = {name: file.size for name, file in objects.by_name(address).items()}
-        parts = sorted(name for name in names if name.startswith(f"{WORK}/{JOURNAL}/"))
         (Path(folder) / WORK).mkdir()
         for name in (MANIFEST, f"{WORK}/{PLAN}"):
             if name in names:
-                (Path(folder) / name).write_bytes(objects.get(address.at(f"{address.path}/{name}"), names[name]) or b"")
+                (Path(folder) / name).write_bytes(objects.get(address.below(name), names[name]) or b"")
         if f"{WORK}/{LOCK}" in names:  # which may have another size by now
-            holder = read_lease(address.at(f"{address.path}/{WORK}/{LOCK}"))
+            holder = read_lease(address.below(f"{WORK}/{LOCK}"))
             (Path(folder) / WORK / LOCK).write_bytes(msgspec.json.encode(holder))
-        journal = b"".join(objects.get(address.at(f"{address.path}/{name}"), names[name]) or b"" for name in parts)
-        (Path(folder) / WORK / JOURNAL).write_bytes(journal)
+        (Path(folder) / WORK / JOURNAL).write_bytes(JournalParts(address, names).read())
         yield Path(folder)
 
 
