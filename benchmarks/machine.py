@@ -15,7 +15,7 @@ def machine_facts() -> dict[str, Any]:
         "n_cores": len(os.sched_getaffinity(0)),
         "architecture": platform.machine(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "kernel": platform.release(),
+        "kernel": ".".join(platform.release().split(".")[:2]),
         "python": platform.python_version(),
         "load_before": os.getloadavg()[0],  # above a few tenths, somebody else was working too
     }
