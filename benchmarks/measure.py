@@ -41,12 +41,16 @@ class Case:
     check: Callable[[Path], str | None] | None = None  # out -> what is wrong with it
     before: Callable[[Path, Path], None] | None = None  # source, out: what must be there already
     env: dict[str, str] = field(default_factory=dict)
+    watched: bool = False  # its CPU time is looked at while it runs: not all of its processes are waited for
 
 
 def measured(
-    command: list[str], work: Path, out: Path, env: dict[str, str] | None = None, *, memory: bool = False
+    command: list[str], work: Path, out: Path, env: dict[str, str] | None = None, *, poll: str = "-"
 ) -> dict[str, Any]:
-    """Run a command in an empty folder with empty caches, and return what its process tree took."""
+    """Run a command in an empty folder with empty caches, and return what its process tree took.
+
+    `poll` is what runner.py looks at meanwhile.
+    """
     scratch = work / "scratch"
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
@@ -54,7 +58,7 @@ def measured(
     report.unlink(missing_ok=True)
     given = os.environ | {"HF_HOME": str(scratch / "hf"), "TMPDIR": str(scratch), "HF_HUB_OFFLINE": "1"} | (env or {})
     os.sync()  # what the one before has not written yet is not this one's
-    runner = [sys.executable, "-I", str(RUNNER), str(report), str(log), "poll" if memory else "-"]
+    runner = [sys.executable, "-I", str(RUNNER), str(report), str(log), poll]
     # In a session of its own: some commands kill their process group.
     subprocess.run([*runner, *command], cwd=scratch, env=given, check=True, start_new_session=True)
     taken: dict[str, Any] = json.loads(report.read_text())
@@ -78,7 +82,8 @@ def measured_cases(
         if case.before:
             case.before(source, out)
         command = (case.small_command if small else None) or case.command
-        return measured(command(source, out), work, out, case.env, memory=memory)
+        poll = "memory" if memory else "cpu" if case.watched else "-"
+        return measured(command(source, out), work, out, case.env, poll=poll)
 
     records: dict[str, dict[str, Any]] = {}
     good = []

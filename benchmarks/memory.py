@@ -24,7 +24,7 @@ def main() -> None:
                 out = Path(folder) / "out"
                 command = [sys.executable, "-m", "tokenmill", "prepare", *sources * times, "-o", str(out)]
                 options = ["--workers", "2", "--format", shard_format, *shard, "--progress", "off"]
-                taken = measured([*command, *options], Path(folder), out, memory=True)
+                taken = measured([*command, *options], Path(folder), out, poll="memory")
             peak, seconds = taken["peak_bytes"] / 1e6, taken["wall_seconds"]
             print(f"| {shard_format} | {times} | {peak:,.0f} | {seconds:.1f} |", flush=True)
 

@@ -115,13 +115,14 @@ def workers(bench: Bench) -> list[Case]:
 def ray(bench: Bench) -> list[Case]:
     """The same work by 2 worker processes and by 2 workers of Ray; what Ray needs to start is in the small job."""
     by_ray = python_of("ray", bench.venvs)
-    return [
+    cases = [
         repeated_case(bench, "processes", "2 worker processes", 8, 2),
         replace(
             repeated_case(bench, "ray", "2 workers of Ray", 8, 2, "--executor", "ray", python=by_ray),
             env={"RAY_TMPDIR": "/tmp"},  # noqa: S108 - its sockets need a short path
         ),
     ]
+    return [replace(case, watched=True) for case in cases]
 
 
 def repeated_case(

@@ -60,9 +60,21 @@ child = subprocess.Popen([sys.executable, '-c', {burn + chr(10) + "print(1, flus
 child.stdout.readline(); child.kill(); child.wait()
 """
     for code in (orphan, killed):
-        taken = measured([sys.executable, "-c", code], tmp_path, tmp_path, memory=True)
+        taken = measured([sys.executable, "-c", code], tmp_path, tmp_path, poll="memory")
         assert taken["cpu_seconds"] >= 0.2
     assert taken["peak_bytes"] > 0
+
+
+def test_processes_that_nobody_waits_for_count_where_they_are_watched(tmp_path):
+    burn = "import time\nwhile time.process_time() < 0.5: pass"
+    code = f"""
+import signal, subprocess, sys, time
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+child = subprocess.Popen([sys.executable, '-c', {burn!r}])
+time.sleep(2)
+"""
+    assert measured([sys.executable, "-c", code], tmp_path, tmp_path)["cpu_seconds"] < 0.4
+    assert measured([sys.executable, "-c", code], tmp_path, tmp_path, poll="cpu")["cpu_seconds"] > 0.4
 
 
 def test_what_is_written_and_read_by_a_grandchild_counts(tmp_path):
