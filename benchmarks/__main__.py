@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shutil
 import tempfile
 from datetime import UTC, datetime
@@ -122,9 +123,9 @@ def facts(bench: Bench, given: Any) -> dict[str, Any]:
 
 
 def write(results: dict[str, Any], path: Path, work: Path) -> None:
-    """Write the results without the paths of this machine."""
-    text = json.dumps(results, indent=1)
-    path.write_text(text.replace(str(work), "WORK").replace(str(ROOT), "."))
+    """Write the results, a run a line, without the paths of this machine."""
+    text = re.sub(r"\{[^{}]*\}", lambda found: " ".join(found[0].split()), json.dumps(results, indent=1))
+    path.write_text(text.replace(str(work), "WORK").replace(str(ROOT), ".") + "\n")
 
 
 if __name__ == "__main__":

@@ -107,4 +107,4 @@ def one_mb(section: dict[str, Record]) -> Check:
 
 
 def times(found: float | None) -> str:
-    return "not measured" if found is None else f"{found:.2f} times" if found < 10 else f"{found:.0f} times"
+    return "not measured" if found is None else f"{found:.3g} times"
