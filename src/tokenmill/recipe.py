@@ -91,6 +91,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     @property
     def is_shuffled(self) -> bool:
+        """Whether documents stand in another order than that of the corpus."""
         return self.shuffle != "none"
 
     @property
