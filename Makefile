@@ -1,7 +1,7 @@
 # Each target makes what it needs in .venv; nothing but Python, pip and make is asked for.
 PYTHON ?= python3
 BIN := .venv/bin
-INSTALL := $(BIN)/pip install --quiet --no-compile --editable  # what is imported is compiled then
+INSTALL := $(BIN)/pip install --quiet --editable
 
 .PHONY: demo test test-ways test-formats test-remote test-browser test-docs test-cluster test-slurm test-faults torture torture-peers docs reference lint types package test-consumers test-unicode fuzz memory bench environment clean
 
@@ -88,7 +88,7 @@ package: .venv/lint
 	$(BIN)/python -m build --quiet
 	for file in dist/*.whl dist/*.tar.gz; do \
 		rm -rf .venv-package && $(PYTHON) -m venv .venv-package && \
-		.venv-package/bin/pip install --quiet --no-compile $$file && \
+		.venv-package/bin/pip install --quiet $$file && \
 		(cd / && $(CURDIR)/.venv-package/bin/tokenmill prepare sample -o $(CURDIR)/.venv-package/out -q && \
 		 $(CURDIR)/.venv-package/bin/tokenmill verify $(CURDIR)/.venv-package/out) || exit 1; \
 	done
