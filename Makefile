@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --editable
+COMPILE := $(BIN)/python -m compileall -q src  # or every process does it, where Python may not keep what it compiles
 
 .PHONY: demo test test-ways test-formats test-remote test-browser test-docs test-cluster test-slurm test-faults torture torture-peers docs reference lint types package test-consumers test-unicode fuzz memory bench environment clean
 
@@ -126,6 +127,7 @@ bench: .venv/installed
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(INSTALL) .
+	$(COMPILE)
 	touch $@
 
 .venv/tests: .venv/installed
@@ -152,6 +154,7 @@ bench: .venv/installed
 environment:
 	$(PYTHON) -m venv .venv
 	$(INSTALL) '.[test,browser,docs,lint]'
+	$(COMPILE)
 	touch .venv/installed .venv/tests .venv/browser .venv/docs .venv/lint
 
 clean:
