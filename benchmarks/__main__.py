@@ -11,6 +11,7 @@ with a chart and a page of tables beside it; `python -m benchmarks.report` puts 
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
 import re
 import shutil
@@ -31,6 +32,7 @@ from benchmarks.sections import SECTIONS, imports, measured_section
 def main() -> None:
     given = parsed()
     given.out.mkdir(parents=True, exist_ok=True)
+    compileall.compile_dir(ROOT / "src", quiet=1)  # as those of an installed package are
     work = Path(tempfile.mkdtemp(prefix="tokenmill-bench-", dir=given.work))
     try:
         bench = new_bench(given.corpus, work, given.venvs, given.rounds, quick=given.quick)
