@@ -28,7 +28,6 @@ NOT_IN_CHART = (
     "prepare-1",
     "prepare-2",
     "prepare-fineweb",
-    "encode-files-parquet",
 )  # variants
 
 
