@@ -303,3 +303,33 @@ def test_a_corpus_laced_with_nasty_documents_is_the_same_from_every_format(token
     recipe = Recipe(sources=(str(tmp_path / "docs.parquet"),), **fields)
     manifest = tokenmill.prepare_recipe(recipe, tmp_path / "workers", RunOptions(workers=2, unit_bytes=1000))
     assert digests(manifest) == expected
+
+
+@pytest.mark.parametrize("kind", ["parquet", "jsonl"])
+def test_work_is_kept_when_a_source_goes_away(kind, tmp_path, sample_texts):
+    from conftest import digests, jsonl_bytes, prepare_inline, write_parquet
+
+    from tokenmill.errors import ReadError
+    from tokenmill.recipe import Recipe, RunOptions
+
+    folder, away = tmp_path / "in", tmp_path / "away"
+    folder.mkdir()
+    for name, texts in {"a": sample_texts[:60], "b": sample_texts[60:120]}.items():
+        if kind == "parquet":
+            write_parquet(folder / f"{name}.parquet", texts, row_group_size=10)
+        else:
+            (folder / f"{name}.jsonl").write_bytes(jsonl_bytes(texts))
+    fields = {"format": "llmc", "shard_tokens": 10_000, "val": "none"}
+    expected = digests(prepare_inline(folder, tmp_path / "expected", **fields))
+
+    def take_away(progress):
+        if progress.n_units_done == 2 and not away.exists():
+            (folder / f"b.{kind}").rename(away)
+
+    options = RunOptions(executor="inline", unit_bytes=20_000)
+    with pytest.raises(ReadError, match="any more: no such file or directory"):
+        tokenmill.prepare_recipe(Recipe(sources=(str(folder),), **fields), tmp_path / "out", options, take_away)
+    away.rename(folder / f"b.{kind}")
+    manifest = prepare_inline(folder, tmp_path / "out", options, **fields)
+    assert manifest.run.n_units_resumed >= 2
+    assert digests(manifest) == expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import msgspec
@@ -111,6 +112,13 @@ def test_without_ray_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
     with pytest.raises(RecipeError, match="Ray is not installed"):
         ray_link.imported_ray()
+
+
+def test_ray_does_not_keep_our_signals():
+    before = signal.getsignal(signal.SIGTERM)
+    with ray_link.own_signals():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_status_lists_nodes():

@@ -8,6 +8,7 @@
     ├── DataError             1   an input that is there and is broken: file, place, expected against found
     ├── ExactnessError        1   the fast engine and the reference gave different ids: our fault, and worth a report
     ├── DamageError           1   an output or a shipped file that is not what its checksum says
+    ├── ReadError             3   an input that cannot be read any more; what is done is kept, a rerun goes on
     ├── WorkerError           3   workers end early, again and again; what is on disk is safe, a rerun goes on
     ├── SpaceError            3   no room on the disk; what is on disk is safe, a rerun goes on
     ├── BusyError             3   another process works on the same output
@@ -19,9 +20,12 @@ The message says what and where; `hint` is the exact flag or command that helps.
 from __future__ import annotations
 
 import errno
+import os
 
 # What the system says where there is no room: on the disk, in the quota, in one file.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# What it says of a file that was moved away, and of a disk or a server that does not answer.
+GONE = (errno.ENOENT, errno.EIO, errno.ESTALE, errno.ENODEV, errno.ENXIO, errno.ETIMEDOUT)
 
 
 class TokenmillError(Exception):
@@ -63,6 +67,10 @@ class DamageError(TokenmillError):
     exit_code = 1
 
 
+class ReadError(TokenmillError):
+    exit_code = 3
+
+
 class WorkerError(TokenmillError):
     exit_code = 3
 
@@ -90,12 +98,24 @@ BY_NAME: dict[str, type[TokenmillError]] = {
         DataError,
         ExactnessError,
         DamageError,
+        ReadError,
         WorkerError,
         SpaceError,
         BusyError,
         NetworkError,
     )
 }
+
+
+def cannot_read(path: str, error: BaseException, kind: str = "") -> TokenmillError:
+    """What to say of an input that was found and cannot be read: it is broken, or it is not there any more."""
+    number = getattr(error, "errno", None)
+    if number in GONE:
+        return ReadError(
+            f"cannot read `{path}` any more: {os.strerror(number).lower()}",
+            hint="when it can be read again, run the same command: it goes on from here",
+        )
+    return DataError(f"cannot read `{path}`{kind}: {error}")
 
 
 def did_you_mean(word: str, choices: list[str]) -> str | None:

@@ -168,7 +168,9 @@ def shard_facts(progress: Progress) -> dict[str, Any]:
 
 
 def plain_line(event: str, facts: dict[str, Any]) -> str:
-    return " ".join([event, *(f"{key}={value}" for key, value in facts.items() if value is not None)])
+    """Facts in a line; those that are tables are for JSON."""
+    plain = ((key, value) for key, value in facts.items() if value is not None and not isinstance(value, dict))
+    return " ".join([event, *(f"{key}={value}" for key, value in plain)])
 
 
 def json_line(event: str, facts: dict[str, Any]) -> str:

@@ -75,9 +75,8 @@ def in_words(found: Status, out: Path | str) -> str:
     if found.n_excluded:
         lines.append(f"  {plural(found.n_excluded, 'document')} in quarantine")
     if found.shares:
-        lines.append(
-            f"When all shares are done, run the same `tokenmill prepare ... -o {out}` command without `--node`."
-        )
+        when = "When all shares are done, run" if found.n_units_done < found.n_units else "All units are done: run"
+        lines.append(f"{when} the same `tokenmill prepare ... -o {out}` command without `--node`.")
     elif found.state == "stopped":
         lines.append(f"To go on, run the same `tokenmill prepare ... -o {out}` command again.")
     return "\n".join(lines)

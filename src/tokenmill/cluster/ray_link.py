@@ -8,10 +8,12 @@ to a session that is there already leaves it as it was.
 from __future__ import annotations
 
 import os
+import signal
 import socket
+import threading
 import time
-from collections.abc import Hashable
-from contextlib import suppress
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import Any
 
@@ -129,11 +131,24 @@ def connect(ray: Any, address: str | None) -> None:
     address = address or os.environ.get("RAY_ADDRESS")
     try:
         knock(address)
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
+        with own_signals():
+            ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
     except (OSError, ValueError, RuntimeError) as error:
         where = f"the Ray cluster at `{address}`" if address else "Ray"
         hint = "is it running? `ray status` tells; `ray start --head` starts one"
         raise RecipeError(f"cannot reach {where}: {first_line(error)}", hint=hint) from None
+
+
+@contextmanager
+def own_signals() -> Iterator[None]:
+    """Ray takes SIGTERM for itself, and ends the process with it: put the handlers back that were there."""
+    signals = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+    before = {signum: signal.getsignal(signum) for signum in signals}
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
 
 
 def knock(address: str | None) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tokenmill.batches import Documents
-from tokenmill.errors import DataError
+from tokenmill.errors import DataError, cannot_read
 from tokenmill.sources.columns import check_column, check_filter_columns, documents_from_batch, wanted_columns
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def opened(entry: Input) -> Iterator[Any]:
     except MemoryError:  # pyarrow's is an ArrowException too, and no fault of the file's
         raise
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot read `{entry.path}` as an Arrow file or stream: {error}") from None
+        raise cannot_read(entry.path, error, " as an Arrow file or stream") from None
 
 
 def is_file_format(file: Any) -> bool:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tokenmill.batches import Documents
-from tokenmill.errors import DataError
+from tokenmill.errors import cannot_read
 from tokenmill.filters import Where
 from tokenmill.sources import share_of
 from tokenmill.sources.columns import check_column, check_filter_columns, documents_from_batch, wanted_columns
@@ -36,7 +36,7 @@ def opened(entry: Input) -> Iterator[Any]:
     except MemoryError:  # pyarrow's is an ArrowException too, and no fault of the file's
         raise
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"cannot read `{entry.path}` as Parquet: {error}") from None
+        raise cannot_read(entry.path, error, " as Parquet") from None
 
 
 def text_sizes(file: Any, column: str) -> list[int]:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tokenmill.errors import DataError
+from tokenmill.errors import DataError, cannot_read
 
 if TYPE_CHECKING:
     from tokenmill.plan import Span
@@ -143,7 +143,7 @@ def opened(entry: Input) -> Iterator[Any]:
             ):
                 yield stream
     except OSError as error:
-        raise DataError(f"cannot read `{entry.path}`: {error}") from None
+        raise cannot_read(entry.path, error) from None
 
 
 @dataclass(frozen=True, slots=True)
