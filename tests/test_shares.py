@@ -415,6 +415,8 @@ def test_status_lists_shares(letters, servers, tmp_path):
     words = in_words(found, out)
     assert words.startswith("Running: 1 share; ")
     assert f"share 2/3: stopped on {found.shares[1].host}; 2 of" in words
+    assert "When all shares are done, run" in words
+    assert "All units are done: run" in in_words(msgspec.structs.replace(found, n_units_done=found.n_units), out)
     ended = forks.run({"argv": ["status", str(out)]})
     assert ended.code == 3
     assert "without `--node`" in ended.said

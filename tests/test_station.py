@@ -10,6 +10,7 @@ import pytest
 from stations import use_stations_of_this_process
 
 import tokenmill
+from tokenmill.cli.display import plain_line
 from tokenmill.cli.status import in_words
 from tokenmill.cluster import ray_link
 from tokenmill.cluster.means import refuse_secret_links
@@ -129,4 +130,7 @@ def test_status_lists_nodes():
     )
     said = in_words(Status(state="running", owner="process 1 on n0", n_excluded=0, progress=progress, **counts), "out")
     assert "node 10.0.0.3 (n3): 3 units, 1 shard" in said
+    assert (
+        plain_line("progress", progress) == "progress percent=50.0 text_mb_per_second=1.0 tokens_per_second=5 workers=2"
+    )
     assert "and 4 more nodes" in said
