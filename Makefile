@@ -2,7 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --editable
-COMPILE := $(BIN)/python -m compileall -q src  # or every process does it, where Python may not keep what it compiles
+# Or every process does it, where Python may not keep what it compiles.
+COMPILE := $(BIN)/python -m compileall -q src
 
 .PHONY: demo test test-ways test-formats test-remote test-browser test-docs test-cluster test-slurm test-faults torture torture-peers docs reference lint types package test-consumers test-unicode fuzz memory bench environment clean
 
