@@ -15,14 +15,14 @@ sys.path.append(str(Path(__file__).parent / "faults"))
 from harness import HERE, Forks, digests, start, wait_until, write_corpus, write_jsonl
 
 import tokenmill
-from tokenmill import beginning, lock
+from tokenmill import beginning, lock, sharing
 from tokenmill.cli.status import in_words
-from tokenmill.errors import BusyError, OutputError, RecipeError
+from tokenmill.errors import BusyError, DataError, OutputError, RecipeError
 from tokenmill.faults import SHARE_POINTS
 from tokenmill.journal import UnitDone, read_events
 from tokenmill.plan import plan_units
 from tokenmill.recipe import Recipe, RunOptions
-from tokenmill.shares import Share, parsed_share, refuse_shares_at_work, take_share_lock
+from tokenmill.shares import Share, found_shares, parsed_share, refuse_shares_at_work, take_share_lock
 from tokenmill.status import read_status
 
 SMALL = {"unit_bytes": 20_000, "batch_bytes": 10_000, "bucket_bytes": 100_000}
@@ -368,6 +368,25 @@ def test_share_that_fails_at_once_leaves_the_folder_to_the_next_try(tmp_path, se
     for node in ("1/2", "2/2", None):
         ended = servers[0].run(of_share(right, node))
         assert ended.code == 0, ended.said
+
+
+def test_share_that_begins_while_another_withdraws_keeps_its_folder(tmp_path, monkeypatch):
+    path, out = write_jsonl(tmp_path / "in.jsonl", ["a", "b", "c"] * 100), tmp_path / "out"
+    began = []
+
+    def look_while_another_begins(work: Path) -> list[Share]:
+        shares = found_shares(work)
+        other = threading.Thread(target=lambda: began.append(take_share_lock(work, Share(3, 2))))
+        other.start()
+        other.join(0.5)  # it waits for this share to be gone
+        return shares
+
+    monkeypatch.setattr(sharing, "found_shares", look_while_another_begins)
+    with pytest.raises(DataError, match="txt"):
+        tokenmill.prepare(path, out, format="npy", text_column="txt", node="1/1")
+    wait_until(lambda: began)
+    assert began[0].path.exists()
+    began[0].release()
 
 
 def test_limit_is_cut_by_the_plain_command(letters, servers, tmp_path):

@@ -73,7 +73,8 @@ class Lock:
     def release(self) -> None:
         self._stop.set()
         self._thread.join()
-        if not self._lost:
+        current = read_holder(self.path)
+        if current is not None and current.token == self.holder.token:
             self.path.unlink(missing_ok=True)
         faults.point("lock.released")
 

@@ -29,7 +29,7 @@ from tokenmill.beginning import plan_record
 from tokenmill.errors import BusyError, RecipeError
 from tokenmill.journal import Checked, Event, InputHashed, Journal, State, UnitDone, read_events
 from tokenmill.layout import JOURNAL, SHARES
-from tokenmill.lock import LOCK, Lock, one_alive, take_lock
+from tokenmill.lock import LOCK, Lock, guarded, one_alive, take_lock
 from tokenmill.plan import Plan, Unit
 from tokenmill.recipe import Recipe, RunOptions
 from tokenmill.segments import is_segment_whole
@@ -112,7 +112,8 @@ def take_share_lock(work: Path, share: Share) -> Lock:
     out, folder = work.parent, share.folder(work)
     gone = refuse_the_finishing_run(work, set())
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        with guarded(work):  # a share that withdraws looks who else is there, and removes all if nobody is
+            folder.mkdir(parents=True, exist_ok=True)
         lock = take_lock(folder, what=f"share {share} of `{out}`", out=out)
     except FileNotFoundError:
         raise BusyError(f"`{out}` is being finished by another process", hint="see `tokenmill status`") from None
