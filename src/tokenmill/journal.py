@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -169,9 +170,7 @@ def journal_line(event: Event) -> bytes:
 def read_events(path: Path) -> Iterator[tuple[Event, int]]:
     """Yield the events of a journal up to the first line that is not whole, each with where its line ends."""
     end = 0
-    if not path.exists():
-        return
-    with path.open("rb") as file:
+    with suppress(FileNotFoundError), path.open("rb") as file:
         for line in file:
             crc, _, data = line.partition(b" ")
             data = data.removesuffix(b"\n")

@@ -48,33 +48,38 @@ class Lock:
     def __init__(self, path: Path, holder: Holder, what: str) -> None:
         self.path, self.holder, self.what = path, holder, what
         self.progress: Callable[[], dict[str, Any]] = dict
-        self._lost = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="tokenmill-lock", daemon=True)
         self._thread.start()
 
     def check(self) -> None:
-        if self._lost:
+        if not self._is_ours():
             raise BusyError(
                 f"{self.what} was taken over by another process while this one did not answer",
                 hint="see `tokenmill status`",
             )
 
-    def _beat(self) -> None:
-        while not self._stop.wait(BEAT_SECONDS):
+    def _is_ours(self) -> bool:
+        try:
             current = read_holder(self.path)
-            if current is None or current.token != self.holder.token:
-                self._lost = True
-                return
+        except OSError:  # a server that does not answer just now: the run itself will say so
+            return True
+        return current is not None and current.token == self.holder.token
+
+    def _beat(self) -> None:
+        while not self._stop.wait(BEAT_SECONDS) and self._is_ours():
             self.holder = msgspec.structs.replace(self.holder, beat=self.holder.beat + 1, progress=self.progress())
             with suppress(OSError):  # a full disk: the run itself will say so
                 write_holder(self.path, self.holder)
 
-    def release(self) -> None:
+    def rest(self) -> None:
+        """Write to the folder no more."""
         self._stop.set()
         self._thread.join()
-        current = read_holder(self.path)
-        if current is not None and current.token == self.holder.token:
+
+    def release(self) -> None:
+        self.rest()
+        if self._is_ours():
             self.path.unlink(missing_ok=True)
         faults.point("lock.released")
 
@@ -86,14 +91,17 @@ def take_lock(
     path, mine = folder / LOCK, holder_here()
     out = out or folder.parent
     what = what or f"`{out}`"
-    with guarded(folder):
-        current = read_holder(path)
-        if current is not None and is_alive(lambda: read_holder(path), current, wait):
-            raise BusyError(
-                f"{what} is being written by {current}",
-                hint=f"wait for it: `tokenmill status {out}` tells how far it is",
-            )
-        write_holder(path, mine)
+    try:
+        with guarded(folder):
+            current = read_holder(path)
+            if current is not None and is_alive(lambda: read_holder(path), current, wait):
+                raise BusyError(
+                    f"{what} is being written by {current}",
+                    hint=f"wait for it: `tokenmill status {out}` tells how far it is",
+                )
+            write_holder(path, mine)
+    except FileNotFoundError:  # the folder went away with its last owner
+        raise BusyError(f"{what} was left by another process just now", hint="run the same command again") from None
     faults.point("lock.taken")
     return Lock(path, mine, what)
 

@@ -63,6 +63,7 @@ def prepare_recipe(
             manifest = carried_out(space, engine, options, on_progress)
         except (RecipeError, SourceError, DataError):  # nothing to go on with: leave the folder to the next try
             if not space.resumed:
+                space.lock.check()
                 discard(space)
             raise
         except OSError as error:
@@ -85,6 +86,7 @@ def carried_out(
         if learned := means.finish():
             journal.record(*learned)
     space.home.settle(journal, progress.tick)
+    space.lock.check()
     manifest = seal(out, recipe, plan, engine, journal.state, receipts, shards, progress.record(means.check_seconds))
     space.home.publish()
     return manifest

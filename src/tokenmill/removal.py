@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from tokenmill import faults
+from tokenmill.errors import BusyError
 from tokenmill.layout import JOURNAL, PLAN, RECIPE, RUN, SHARES, STATION_JOB, WORK, is_a_strangers, output_files
 from tokenmill.lock import LOCK, take_lock
 from tokenmill.manifest import MANIFEST, SKIPPED, SUMS
@@ -57,8 +58,11 @@ def sweep(out: Path) -> None:
     work = out / WORK
     if not work.exists() or is_a_strangers(work):
         return
-    lock = take_lock(out / WORK)
-    discard_work(out / WORK)
+    try:
+        lock = take_lock(work)
+    except BusyError:  # whoever finished it is at that
+        return
+    discard_work(work)
     lock.release()
     remove_empty(out, also_out=False)
 

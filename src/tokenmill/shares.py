@@ -94,8 +94,11 @@ def check_share(node: str, options: RunOptions) -> None:
 
 def found_shares(work: Path) -> list[Share]:
     """The shares that somebody has begun."""
-    folders = (work / SHARES).iterdir() if (work / SHARES).exists() else []
-    matches = (re.fullmatch(r"(\d{1,9})-of-(\d{1,9})", folder.name) for folder in folders)
+    try:
+        names = [folder.name for folder in (work / SHARES).iterdir()]
+    except FileNotFoundError:
+        return []
+    matches = (re.fullmatch(r"(\d{1,9})-of-(\d{1,9})", name) for name in names)
     return sorted(Share(int(match[2]), int(match[1])) for match in matches if match)
 
 

@@ -19,7 +19,7 @@ from tokenmill.fetching import DOWNLOADS
 from tokenmill.home import Home
 from tokenmill.journal import Journal, State, read_state
 from tokenmill.layout import JOURNAL, SHARES
-from tokenmill.lock import guarded
+from tokenmill.lock import LOCK, guarded
 from tokenmill.manifest import MANIFEST
 from tokenmill.means import LocalMeans, job_for, recorded, units_to_do
 from tokenmill.plan import Plan
@@ -195,6 +195,9 @@ def known_elsewhere(space: Workspace) -> State:
 def withdraw(space: Workspace) -> None:
     """Remove a share that came to nothing, and all that was begun if nobody else is there."""
     with guarded(space.work):
+        space.lock.check()
+        space.lock.rest()
+        space.journal.close()  # NFS keeps a file under another name as long as somebody has it open
         shutil.rmtree(space.desk, ignore_errors=True)
-        if not found_shares(space.work) and not (space.work / JOURNAL).exists():
+        if not found_shares(space.work) and not any((space.work / name).exists() for name in (LOCK, JOURNAL)):
             discard(space)

@@ -12,7 +12,7 @@ from tokenmill.errors import OutputError
 from tokenmill.journal import State, read_state
 from tokenmill.layout import JOURNAL, PLAN, WORK
 from tokenmill.lock import LOCK, Holder, is_here, lives_here, read_holder
-from tokenmill.manifest import MANIFEST, load_manifest
+from tokenmill.manifest import MANIFEST, Manifest, load_manifest
 from tokenmill.shares import Share, found_shares, read_record
 from tokenmill.storage.mirror import state_here
 
@@ -52,27 +52,37 @@ def read_status(out: str | Path) -> Status:
 
 
 def status_in(out: Path, name: str) -> Status:
-    work = out / WORK
-    if (out / MANIFEST).exists():
-        manifest = load_manifest(out)
-        totals = manifest.totals
-        return Status(
-            state="finished",
-            owner=None,
-            n_units=manifest.run.n_units,
-            n_units_done=manifest.run.n_units,
-            n_documents=totals.n_documents,
-            n_tokens=totals.n_tokens,
-            n_text_bytes=totals.n_text_bytes,
-            n_shards=totals.n_shards,
-            n_tokens_in_shards=totals.n_tokens,
-            n_excluded=len(manifest.excluded),
-            progress=None,
-        )
+    status = None if (out / MANIFEST).exists() else unfinished(out / WORK)
+    if (status is None or status.state == "stopped") and (out / MANIFEST).exists():  # it may be since just now
+        return finished(load_manifest(out))
+    if status is None:
+        raise OutputError(f"`{name}` is no output of tokenmill, finished or not")
+    return status
+
+
+def finished(manifest: Manifest) -> Status:
+    totals = manifest.totals
+    return Status(
+        state="finished",
+        owner=None,
+        n_units=manifest.run.n_units,
+        n_units_done=manifest.run.n_units,
+        n_documents=totals.n_documents,
+        n_tokens=totals.n_tokens,
+        n_text_bytes=totals.n_text_bytes,
+        n_shards=totals.n_shards,
+        n_tokens_in_shards=totals.n_tokens,
+        n_excluded=len(manifest.excluded),
+        progress=None,
+    )
+
+
+def unfinished(work: Path) -> Status | None:
+    """How far a run is by what is in its work folder; None if there is none."""
     try:
         plan = msgspec.json.decode((work / PLAN).read_bytes(), type=PlanRecord)
     except (FileNotFoundError, NotADirectoryError, msgspec.MsgspecError):
-        raise OutputError(f"`{name}` is no output of tokenmill, finished or not") from None
+        return None
     state = read_state(work / JOURNAL)
     for share in found_shares(work):
         for unit, receipt in read_state(share.folder(work) / JOURNAL).units.items():

@@ -81,7 +81,10 @@ class Notebook:
 
 def read_note(path: Path) -> tuple[int, Note | None]:
     """How many notes a worker has made, and the last one."""
-    n_notes, *fields = NOTE.unpack(path.read_bytes())
+    try:
+        n_notes, *fields = NOTE.unpack(path.read_bytes())
+    except FileNotFoundError:  # somebody took the run over, and has cleared up
+        return 0, None
     return n_notes, Note(*fields) if n_notes else None
 
 
