@@ -115,6 +115,7 @@ def test_workers_of_a_killed_parent_end_quietly(tmp_path):
     code = f"import tokenmill; tokenmill.prepare({str(tmp_path / 'a.jsonl')!r}, {str(tmp_path / 'out')!r}, workers=2)"
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
     while not list((tmp_path / "out").rglob("*.partial")):
+        assert process.poll() is None
         time.sleep(0.01)
     process.kill()
     _, errors = process.communicate(timeout=30)  # the pipe closes when the last worker has ended

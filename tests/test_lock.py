@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -125,3 +126,20 @@ def test_run_that_is_finished_while_status_looks_is_finished(gone, source, tmp_p
 
     monkeypatch.setattr(status, "unfinished", look_while_it_ends)
     assert read_status(out).state == "finished"
+
+
+def test_whoever_waits_at_a_guard_that_is_removed_waits_at_the_next_one(tmp_path):
+    guard, inside = tmp_path / "lock.guard", []
+
+    def enter():
+        with lock.guarded(tmp_path):
+            inside.append(guard.exists())
+
+    other = threading.Thread(target=enter)
+    with lock.guarded(tmp_path):
+        other.start()
+        other.join(0.2)
+        assert not inside
+        guard.unlink()
+    other.join()
+    assert inside == [True]

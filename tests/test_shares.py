@@ -310,6 +310,7 @@ def test_share_on_another_host_counts_while_it_beats(tmp_path, monkeypatch):
     lock.write_holder(folder / "lock", holder)
     gone = refuse_shares_at_work(tmp_path, set())
     assert gone == {"token"}
+    monkeypatch.undo()  # it is seen at its next beat, however late that comes
     begun, stop = threading.Event(), threading.Event()
 
     def beat():

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -94,7 +94,7 @@ def take_lock(
     try:
         with guarded(folder):
             current = read_holder(path)
-            if current is not None and is_alive(lambda: read_holder(path), current, wait):
+            if current is not None and is_alive(lambda: read_holder(path), current, wait, STALE_SECONDS):
                 raise BusyError(
                     f"{what} is being written by {current}",
                     hint=f"wait for it: `tokenmill status {out}` tells how far it is",
@@ -116,7 +116,7 @@ def is_alive(
     read: Callable[[], Holder | None],
     holder: Holder,
     wait: Callable[[float], None],
-    stale_seconds: float = STALE_SECONDS,
+    stale_seconds: float,
 ) -> bool:
     """Whether the owner of a lock still works: by its process here, by its heartbeat elsewhere."""
     if is_here(holder):
@@ -185,10 +185,22 @@ def guarded(folder: Path) -> Iterator[None]:
     except ImportError:
         yield
         return
-    with (folder / f"{LOCK}.guard").open("wb") as file:
-        with suppress(OSError):  # a file system without locks
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    path = folder / f"{LOCK}.guard"
+    while True:
+        with path.open("wb") as file:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(file, fcntl.LOCK_EX)
+            if is_still(file, path):  # and not removed by the one before: others would wait at another file
+                yield
+                return
+
+
+def is_still(file: BinaryIO, path: Path) -> bool:
+    """Whether an open file is the one that has this name."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def machine_id() -> str:

@@ -11,7 +11,7 @@ import msgspec
 from tokenmill import faults
 from tokenmill.errors import BusyError
 from tokenmill.layout import JOURNAL, PLAN, RECIPE, RUN, SHARES, STATION_JOB, WORK, is_a_strangers, output_files
-from tokenmill.lock import LOCK, take_lock
+from tokenmill.lock import LOCK, guarded, take_lock
 from tokenmill.manifest import MANIFEST, SKIPPED, SUMS
 from tokenmill.recipe import Recipe
 from tokenmill.segments import QUARANTINE
@@ -68,8 +68,9 @@ def sweep(out: Path) -> None:
 
 
 def remove_empty(out: Path, *, also_out: bool) -> None:
-    for path in sorted((out / WORK).glob(f"{LOCK}.*")):  # the guard last
-        path.unlink(missing_ok=True)
+    with suppress(FileNotFoundError), guarded(out / WORK):
+        for path in sorted((out / WORK).glob(f"{LOCK}.*")):  # the guard last
+            path.unlink(missing_ok=True)
     faults.point("work.guard-removed")
     for folder in (out / WORK, out / INDEX, *([out] if also_out else [])):
         with suppress(OSError):  # not there, or somebody else's files are in it

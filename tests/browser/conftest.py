@@ -101,6 +101,8 @@ def open_page(chromium):
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("request", lambda request: complaints.append(request.url) if leaves(request.url, own) else None)
         page.goto(url)
+        if url.startswith("http"):  # of a viewer: it has to ask its server first
+            expect(page.locator("#search-text")).to_be_enabled()
         return page
 
     yield opened

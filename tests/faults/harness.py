@@ -193,7 +193,7 @@ def session_processes(session: int) -> list[str]:
     return found
 
 
-def orphans(session: int, within_seconds: float = 2.0) -> list[str]:
+def orphans(session: int, within_seconds: float = 15.0) -> list[str]:
     """Processes of a session that are still there so long after its leader's end; they are ended then."""
     ends = time.monotonic() + within_seconds
     while (left := session_processes(session)) and time.monotonic() < ends:

@@ -1,5 +1,6 @@
 """The way of a document whose fast engine dies and whose reference survives, and how a batch is narrowed down."""
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 from tokenmill.batches import Documents, Tokens
 from tokenmill.care import Care, CarefulEngine, Note, Place
 from tokenmill.executors.deaths import Trouble, stall_limit
+from tokenmill.executors.seat import Seat
+from tokenmill.worker import NOTE, Notebook
 
 
 class Letters:
@@ -112,3 +115,25 @@ def test_deaths_between_batches_blame_no_document():
 def test_half_of_a_batch_that_hung_is_given_half_the_time(n_documents, seconds):
     trouble = Trouble(suspect=Note(0, 0, 0, 15, 16))
     assert stall_limit(300.0, Note(0, 0, 0, n_documents - 1, n_documents), trouble) == seconds
+
+
+class Process:
+    killed = False
+
+    def kill(self):
+        self.killed = True
+
+
+def test_worker_that_has_just_been_started_is_given_time_to_start(tmp_path):
+    notes = tmp_path / "0.notes"
+    notes.write_bytes(bytes(NOTE.size))
+    seat = Seat(tmp_path, 0, b"")
+    seat.process, seat._unit, seat._since = Process(), 0, time.monotonic() - 30
+    seat.end_stalled(lambda note: 3.0)
+    assert not seat.process.killed
+    Notebook(notes).write(Note(0, 0, 0, 0, 1))
+    seat.end_stalled(lambda note: 3.0)
+    assert not seat.process.killed
+    seat._since -= 4
+    seat.end_stalled(lambda note: 3.0)
+    assert seat.process.killed

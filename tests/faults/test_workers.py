@@ -41,10 +41,10 @@ def made(tmp_path_factory, forks):
     return path, whole, clean
 
 
-def arguments(source: Path, out: Path, *more: str) -> list[str]:
+def arguments(source: Path, out: Path, *more: str, stall_seconds: int = 30) -> list[str]:
     return [
         "prepare", str(source), "-o", str(out), "--tokenizer", "words:Letters", "--eot-token", "<end>", "--format",
-        "npy", "--shard-tokens", "2000", "--workers", "2", "--stall-seconds", "3", "-q", *more,
+        "npy", "--shard-tokens", "2000", "--workers", "2", "--stall-seconds", str(stall_seconds), "-q", *more,
     ]  # fmt: skip
 
 
@@ -52,7 +52,7 @@ def arguments(source: Path, out: Path, *more: str) -> list[str]:
 def hanging(made, tmp_path_factory):
     """A run whose workers hang on a document, again and again. It waits for most of its time, so the others go on."""
     out = tmp_path_factory.mktemp("hanging") / "out"
-    run = start_cli(*arguments(made[0], out), env={"FAULT": "hang always"})
+    run = start_cli(*arguments(made[0], out, stall_seconds=3), env={"FAULT": "hang always"})
     yield run, out
     run.kill_group()
 
@@ -84,7 +84,8 @@ def left_out_alone(way, run, out, made):
 def test_document_that_kills_once_goes_in(way, made, tmp_path):
     path, whole, _ = made
     out = tmp_path / "out"
-    ended = start_cli(*arguments(path, out), env={"FAULT": f"{way} once:{tmp_path / 'marker'}"}).wait()
+    command = arguments(path, out, stall_seconds=3 if way == "hang" else 30)
+    ended = start_cli(*command, env={"FAULT": f"{way} once:{tmp_path / 'marker'}"}).wait()
     assert ended.code == 0, ended.said
     assert (tmp_path / "marker").exists()
     assert digests(out) == digests(whole)

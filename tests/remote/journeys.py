@@ -63,6 +63,8 @@ def content(folder: Path) -> dict[str, str]:
     """The SHA-256 of every file of an output; of the manifest and the sums what does not tell of the run itself."""
     found = {}
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        if path.name.startswith(".rclone_temp_put_"):  # the server is just at it, and will give it its name
+            continue
         name, data = path.relative_to(folder).as_posix(), path.read_bytes()
         if name == "manifest.json":
             data = json.dumps(without_run(json.loads(data)), sort_keys=True).encode()

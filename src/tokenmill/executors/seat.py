@@ -26,6 +26,9 @@ from tokenmill.worker import NOTE, Done, Failed, Message, UnitRequest, read_note
 # of CPU; and the tokenizers library would take all cores in each worker.
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
+# A worker that has made no note yet is given at least so long: importing may take that from a cold or distant disk.
+STARTING_SECONDS = 60.0
+
 
 class Seat:
     """The process that has this place, what it is at, and since when."""
@@ -63,7 +66,7 @@ class Seat:
         n_notes, note = read_note(self._notes_path)
         if n_notes != self._n_notes:
             self._n_notes, self._since = n_notes, monotonic()
-        elif monotonic() - self._since > limit(note):
+        elif monotonic() - self._since > (limit(note) if note else max(limit(note), STARTING_SECONDS)):
             self._stalled = True
             process.kill()
 

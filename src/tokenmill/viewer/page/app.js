@@ -38,6 +38,7 @@ async function start() {
     watchJumps(overview);
     watchSearch(overview);
     watchLengths();
+    byId("controls").disabled = false;
     if (overview.n_tokens || overview.n_documents) await loadFromAddress();
     else say("There is not one token in it.");
   } catch (error) {
