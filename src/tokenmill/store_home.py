@@ -89,7 +89,10 @@ class StoreHome:
 
     def sweep(self) -> None:
         if any(name.startswith(f"{WORK}/") for name in self._sizes):
-            lease = Lease(self.at(f"{WORK}/{LOCK}"), str(self))
+            try:
+                lease = Lease(self.at(f"{WORK}/{LOCK}"), str(self))
+            except BusyError:  # whoever finished it is at that
+                return
             self._remove([name for name in self._sizes if name.startswith(f"{WORK}/")])
             lease.release()
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -65,6 +65,17 @@ def test_a_second_process_is_told_who_is_at_it(store, journey, hub, tmp_path):
     assert ended.code == 0, ended.said
 
 
+def test_a_finished_output_is_done_while_its_owner_clears_up(store, journey, hub):
+    hub.add_repo(REPO, corpus_files())
+    assert journey.run(RECIPES["streamed"]).code == 0
+    held = Lease(LOCK, OUT)
+    try:
+        ended = journey.run(RECIPES["streamed"])
+    finally:
+        held.release()
+    assert ended.code == 0, ended.said
+
+
 def test_two_processes_at_once_and_one_of_them_gets_it(store, journey, hub, tmp_path):
     hub.add_repo(REPO, corpus_files())
     command = ("prepare", SOURCE, "-o", OUT, "-q", "--format", "llmc", "--shard-tokens", "5000")
