@@ -41,11 +41,13 @@ def stoppable(on_progress: OnProgress | None) -> Iterator[OnProgress]:
     began, asked = threading.Event(), [0]
 
     def handle(signum: int, frame: FrameType | None) -> None:
-        if asked[0] and signum == signal.SIGINT:
-            end_now(signum)
+        if asked[0]:
+            if signum == signal.SIGINT:
+                end_now(signum)
+            return
+        asked[0] = signum
         if not began.is_set():
             raise StoppedError(signum)
-        asked[0] = signum
         timer = threading.Timer(PATIENCE_SECONDS, end_now, [signum])
         timer.daemon = True
         timer.start()
@@ -64,8 +66,9 @@ def stoppable(on_progress: OnProgress | None) -> Iterator[OnProgress]:
     try:
         yield watch
     finally:
-        for signum, handler in before.items():
-            signal.signal(signum, handler)
+        if not asked[0]:  # else a second one may come while the process ends
+            for signum, handler in before.items():
+                signal.signal(signum, handler)
 
 
 def end_now(signum: int) -> None:
