@@ -61,30 +61,20 @@ def test_folder_that_goes_away_with_its_owner_is_said_to_be_left(tmp_path):
         lock.take_lock(work, lambda seconds: shutil.rmtree(work, ignore_errors=True))
 
 
-def test_run_that_fails_leaves_what_another_has_taken_over(source, tmp_path, monkeypatch):
-    out = tmp_path / "out"
-
+@pytest.mark.parametrize(
+    ("module", "stage", "options", "kept"),
+    [(mill, "carried_out", {}, "recipe.json"), (sharing, "encoded_share", {"node": "1/1"}, "shares/1-of-1/journal")],
+    ids=["run", "share"],
+)
+def test_whoever_fails_leaves_what_another_has_taken_over(module, stage, options, kept, source, tmp_path, monkeypatch):
     def lose_it(space, *_):
         lock.write_holder(space.lock.path, ELSEWHERE)
         raise DataError("nothing to go on with")
 
-    monkeypatch.setattr(mill, "carried_out", lose_it)
+    monkeypatch.setattr(module, stage, lose_it)
     with pytest.raises(BusyError, match="taken over"):
-        tokenmill.prepare(source, out)
-    assert (out / ".work" / "recipe.json").exists()
-
-
-def test_share_that_fails_leaves_what_another_has_taken_over(source, tmp_path, monkeypatch):
-    out = tmp_path / "out"
-
-    def lose_it(space, *_):
-        lock.write_holder(space.lock.path, ELSEWHERE)
-        raise DataError("nothing to go on with")
-
-    monkeypatch.setattr(sharing, "encoded_share", lose_it)
-    with pytest.raises(BusyError, match="taken over"):
-        tokenmill.prepare(source, out, node="1/1")
-    assert (out / ".work" / "shares" / "1-of-1" / "journal").exists()
+        tokenmill.prepare(source, tmp_path / "out", **options)
+    assert (tmp_path / "out" / ".work" / kept).exists()
 
 
 def test_share_that_fails_leaves_the_folder_to_the_run_that_finishes(source, tmp_path, monkeypatch):

@@ -41,7 +41,7 @@ from tokenmill.storage.lease import Lease
 from tokenmill.storage.local import is_whole, write_whole
 from tokenmill.storage.parts import JournalParts, put_part
 from tokenmill.storage.remote import RemoteFile
-from tokenmill.storage.scratch import scratch_folder
+from tokenmill.storage.scratch import empty_scratch, scratch_folder
 from tokenmill.storage.uploads import Uploads
 from tokenmill.workspace import refuse_changes
 
@@ -88,12 +88,12 @@ class StoreHome:
         return manifest
 
     def sweep(self) -> None:
-        if any(name.startswith(f"{WORK}/") for name in self._sizes):
+        if left := self._below(WORK):
             try:
                 lease = Lease(self.at(f"{WORK}/{LOCK}"), str(self))
             except BusyError:  # whoever finished it is at that
                 return
-            self._remove([name for name in self._sizes if name.startswith(f"{WORK}/")])
+            self._remove(left)
             lease.release()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -130,14 +130,14 @@ class StoreHome:
         run = self._get(f"{WORK}/{RUN}")
         self._parts = JournalParts(self.address, self._sizes)
         if run is None:
-            self._empty_scratch()
+            empty_scratch(self.folder)
             if strangers := self._ours(recipe):
                 raise OutputError(
                     f"`{self}` holds `{strangers[0]}`, which tokenmill did not make and would overwrite",
                     hint="pass another place with `-o`, or move it away",
                 )
         elif not self._scratch_is_of(run):
-            self._empty_scratch()
+            empty_scratch(self.folder)
             self._restore()
         for name in (MANIFEST, SUMS):  # sealed, and killed before they were put: they are made again
             (self.folder / name).unlink(missing_ok=True)
@@ -223,23 +223,24 @@ class StoreHome:
     def publish(self) -> None:
         assert self._lease is not None
         self._lease.confirm()
-        names = [name for name in (*self._closing_names(), SKIPPED) if (self.folder / name).is_file()]
+        manifest = decoded_manifest((self.folder / MANIFEST).read_bytes(), MANIFEST)
+        closing = (*(file.file for file in manifest.closing_files), SKIPPED)
+        names = [name for name in closing if (self.folder / name).is_file()]
         for name in [*names, *self._quarantine(), SUMS, MANIFEST]:  # the manifest last
             objects.put(self.at(name), self.folder / name)
             faults.point("closing.put")
         self._sizes = self._listed()
         faults.point("store.before-removal")
-        manifest = decoded_manifest((self.folder / MANIFEST).read_bytes(), MANIFEST)
         listed = {entry.text for entry in manifest.excluded}  # a station may have put them, and not this process
-        taken_again = {name for name in self._sizes if name.startswith(f"{QUARANTINE}/")} - listed
-        self._remove([*taken_again, *(name for name in self._sizes if name.startswith(f"{WORK}/"))])
+        taken_again = set(self._below(QUARANTINE)) - listed
+        self._remove([*taken_again, *self._below(WORK)])
         faults.point("store.removed")
 
     def discard(self, recipe: Recipe) -> None:
         assert self._uploads is not None
         self._uploads.close()
         self._sizes = self._listed()
-        self._remove([*self._ours(recipe), *(name for name in self._sizes if name.startswith(f"{WORK}/"))])
+        self._remove([*self._ours(recipe), *self._below(WORK)])
 
     def release(self) -> None:
         if self._uploads is not None:
@@ -256,6 +257,9 @@ class StoreHome:
     def _listed(self) -> dict[str, int]:
         """The objects of this output by name, with their sizes: one listing."""
         return {name: file.size for name, file in objects.by_name(self.address).items()}
+
+    def _below(self, folder: str) -> list[str]:
+        return [name for name in self._sizes if name.startswith(f"{folder}/")]
 
     def _get(self, name: str) -> bytes | None:
         """A small object of this output, if it was there at the last listing."""
@@ -291,15 +295,6 @@ class StoreHome:
             return False
         return (work / JOURNAL).stat().st_size >= self._parts.n_bytes
 
-    def _empty_scratch(self) -> None:
-        """Forget what is in scratch; its lock is ours already."""
-        for path in self.folder.iterdir():
-            if path.name != WORK:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-        for path in (self.folder / WORK).iterdir():
-            if not path.name.startswith(LOCK):
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-
     def _restore(self) -> None:
         """Bring the state of a run to this machine. Whatever was only in its scratch folder is lost."""
         work = self.folder / WORK
@@ -311,7 +306,7 @@ class StoreHome:
         kept = all(self.has(pieces_path(work, number), group.n_bytes) for number, group in groups)
         with (work / JOURNAL).open("ab") as journal:
             journal.write(journal_line(ScratchLost(keeps_groups=kept)))
-        for name in (name for name in self._sizes if name.startswith(f"{QUARANTINE}/")):
+        for name in self._below(QUARANTINE):
             if "/" not in (file := name.removeprefix(f"{QUARANTINE}/")) and file not in ("", ".", ".."):
                 (self.folder / QUARANTINE).mkdir(exist_ok=True)
                 write_whole(self.folder / QUARANTINE / file, self._get(name) or b"", "quarantine")
@@ -345,7 +340,3 @@ class StoreHome:
 
     def _quarantine(self) -> list[str]:
         return [f"{QUARANTINE}/{path.name}" for path in sorted((self.folder / QUARANTINE).glob("*.txt"))]
-
-    def _closing_names(self) -> list[str]:
-        manifest = decoded_manifest((self.folder / MANIFEST).read_bytes(), MANIFEST)
-        return [file.file for file in manifest.closing_files]

@@ -104,14 +104,15 @@ class Run:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
 
-    def wait(self, limit_seconds: float = LIMIT_SECONDS) -> Ended:
+    def wait(self, limit_seconds: float = LIMIT_SECONDS, *, gone_seconds: float = 15.0) -> Ended:
+        """Wait for its end, and for that of all processes that it started."""
         try:
             code = self.process.wait(limit_seconds)
         except subprocess.TimeoutExpired:
             self.kill_group()
             self.process.wait()
             raise HangError(f"no end after {limit_seconds} s:\n{self.said()}") from None
-        ended = Ended(code, self.said(), time.monotonic() - self.began, orphans(self.pid))
+        ended = Ended(code, self.said(), time.monotonic() - self.began, orphans(self.pid, gone_seconds))
         self.log.close()
         return ended
 
@@ -193,7 +194,7 @@ def session_processes(session: int) -> list[str]:
     return found
 
 
-def orphans(session: int, within_seconds: float = 15.0) -> list[str]:
+def orphans(session: int, within_seconds: float) -> list[str]:
     """Processes of a session that are still there so long after its leader's end; they are ended then."""
     ends = time.monotonic() + within_seconds
     while (left := session_processes(session)) and time.monotonic() < ends:

@@ -244,7 +244,7 @@ def test_workers_end_with_a_parent_that_is_killed(slow, tmp_path):
     run = start_cli(*slow, env=HANG)  # in the middle of a batch that takes an hour
     wait_until(lambda: at_work(tmp_path / "out"), run=run)
     run.process.kill()
-    ended = run.wait(10)  # looks for two seconds for processes that are left
+    ended = run.wait(10, gone_seconds=2)
     assert ended.code == -9
     assert ended.orphans == []
     assert start_cli(*slow).wait().code == 0

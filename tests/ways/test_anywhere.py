@@ -173,6 +173,7 @@ def test_datasets_map_gives_the_ids_of_tiktoken_in_up_to_as_many_workers_as_aske
         else:
             assert 1 <= len(pids) <= cell["n"], name  # a quick worker may take what another was to
             assert found["pid"] not in pids, name
+    assert any(len(set(cell["pids"])) > 1 for cell in found["cells"].values())
 
 
 THREADS = """
